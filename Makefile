@@ -1,0 +1,55 @@
+# Everything is built with the Go toolchain alone: no cgo, no code generation, no downloads but Go modules.
+export CGO_ENABLED := 0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# How long each fuzzer runs in `make fuzz`.
+FUZZTIME ?= 30s
+
+# The Kubernetes whose own servers the tests of the Kubernetes side run. test/kube/servers/go.mod names it too.
+KUBERNETES := v1.36.3
+
+.PHONY: build test test-kube kube-servers demo bench lint fuzz cross
+
+build: ## bin/ichor and bin/talossim
+	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./cmd/ichor ./cmd/talossim
+
+# One package at a time, and few tests of it side by side: most of their time simulated machines wait. Kubernetes's servers are built in
+# what the tests leave of the processors.
+test: lint cross ## every check and every test
+	@mkdir -p bin
+	nice -n 19 $(MAKE) kube-servers > bin/kube-servers.log 2>&1 & servers=$$!; \
+	go test -p 1 -parallel 3 -timeout 90m -ldflags=-w $$(go list ./... | grep -v /test/kube) || failed=1; \
+	wait $$servers; \
+	test -z "$$failed"
+	$(MAKE) test-kube
+
+test-kube: kube-servers ## the Kubernetes side, against Kubernetes's own servers
+	ICHOR_KUBE_SERVERS=$(CURDIR)/bin/kube-servers go test -count=1 -parallel 3 -timeout 90m -ldflags=-w ./test/kube/...
+
+kube-servers: ## bin/kube-servers: Kubernetes's API server, controller manager and scheduler (minutes, the first time)
+	cd test/kube/servers && go build -o $(CURDIR)/bin/kube-servers -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
+	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" .
+
+lint: ## formatting, vet, staticcheck
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+cross: ## the command builds for the desktops people sit at
+	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/ichor
+	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/ichor
+
+demo: build ## a cluster comes up from a Git repository (STATE=s3 keeps the state in a bucket, DEMO_KEEP=1 stays up)
+	go build -ldflags=-w -o bin/demo ./internal/demo
+	bin/demo -bin bin $(if $(filter s3,$(STATE)),-state s3) $(if $(filter 1,$(DEMO_KEEP)),-keep)
+
+bench: ## the table of docs/benchmarks.md
+	go run ./internal/bench
+
+fuzz: ## every fuzzer for FUZZTIME
+	@for package in $$(go list ./...); do \
+	  for fuzzer in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	    echo "$$package $$fuzzer"; \
+	    go test -run '^$$' -fuzz "^$$fuzzer$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package || exit 1; \
+	  done; \
+	done
