@@ -1,0 +1,104 @@
+package statefile_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/statefile/storetest"
+)
+
+func TestAnOperationInTheInboxIsReadAsItWasPut(t *testing.T) {
+	ctx, store := context.Background(), storetest.NewMemory()
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "b-reboot", []byte("file b"), []byte("signature b")))
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "a-reboot", []byte("file a"), []byte("signature a")))
+	require.NoError(t, statefile.PutInbox(ctx, store, "staging", "c-reboot", []byte("file c"), []byte("signature c")))
+
+	files, more, err := statefile.ReadInbox(ctx, store, "prod")
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Len(t, files, 2)
+	require.Equal(t, "a-reboot", files[0].Name)
+	require.Equal(t, "prod/inbox/b-reboot.yaml", files[1].Key)
+	require.Equal(t, "file b", string(files[1].Data))
+	require.Equal(t, "signature b", string(files[1].Signature))
+
+	there, err := statefile.IsInInbox(ctx, store, files[1].Key)
+	require.NoError(t, err)
+	require.True(t, there)
+	require.NoError(t, store.Delete(ctx, files[1].Key))
+	there, err = statefile.IsInInbox(ctx, store, files[1].Key)
+	require.NoError(t, err)
+	require.False(t, there)
+}
+
+func TestANameInTheInboxIsTakenOnce(t *testing.T) {
+	ctx, store := context.Background(), storetest.NewMemory()
+	put := func(data, signature string) error {
+		return statefile.PutInbox(ctx, store, "prod", "reboot", []byte(data), []byte(signature))
+	}
+	require.NoError(t, put("one", "signed"))
+	require.NoError(t, put("one", "signed"), "the same again is as good")
+	require.ErrorIs(t, put("two", "signed too"), statefile.ErrInInbox)
+	require.NoError(t, put("one", "signed by another"), "it is there")
+	files, _, err := statefile.ReadInbox(ctx, store, "prod")
+	require.NoError(t, err)
+	require.Equal(t, "one", string(files[0].Data))
+	require.Equal(t, "signed", string(files[0].Signature), "nothing was replaced")
+}
+
+func TestAFileIsNeverSeenInTheInboxBeforeItsSignature(t *testing.T) {
+	ctx := context.Background()
+	store := &stopping{Memory: storetest.NewMemory(), left: 1}
+	require.Error(t, statefile.PutInbox(ctx, store, "prod", "reboot", []byte("file"), []byte("signature")))
+	files, _, err := statefile.ReadInbox(ctx, store, "prod")
+	require.NoError(t, err)
+	require.Empty(t, files)
+	store.left = 2
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "reboot", []byte("file"), []byte("signature")), "it is taken up again")
+}
+
+// stopping is a store that dies after some writes.
+type stopping struct {
+	*storetest.Memory
+	left int
+}
+
+func (s *stopping) Put(ctx context.Context, key string, data []byte, cond statefile.If) (string, error) {
+	if s.left == 0 {
+		return "", statefile.ErrUnavailable
+	}
+	s.left--
+	return s.Memory.Put(ctx, key, data, cond)
+}
+
+func TestWhoCanWriteTheBucketCannotKeepTheAgentReading(t *testing.T) {
+	ctx, store := context.Background(), storetest.NewMemory()
+	for n := range 600 {
+		_, err := store.Put(ctx, fmt.Sprintf("prod/inbox/f%04d.yaml", n), []byte("x"), statefile.If{})
+		require.NoError(t, err)
+	}
+	_, err := store.Put(ctx, "prod/inbox/a-large.yaml", []byte(strings.Repeat("x", 300<<10)), statefile.If{})
+	require.NoError(t, err)
+	_, err = store.Put(ctx, "prod/inbox/deep/er.yaml", []byte("x"), statefile.If{})
+	require.NoError(t, err)
+	files, more, err := statefile.ReadInbox(ctx, store, "prod")
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Len(t, files, 500)
+	require.Equal(t, "a-large", files[0].Name)
+	require.Contains(t, files[0].Problem, "at most")
+	require.Empty(t, files[0].Data)
+	require.Empty(t, files[1].Signature)
+}
+
+func TestNamesThatAreNoLabelsDontReachTheInbox(t *testing.T) {
+	for _, name := range []string{"", "../state", "a/b", "UPPER", ".hidden", strings.Repeat("x", 64), "a.yaml", "a\n"} {
+		require.Error(t, statefile.PutInbox(context.Background(), storetest.NewMemory(), "prod", name, []byte("x"), []byte("y")), name)
+		require.Error(t, statefile.PutInbox(context.Background(), storetest.NewMemory(), name, "reboot", []byte("x"), []byte("y")), name)
+	}
+}
