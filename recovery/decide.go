@@ -1,0 +1,300 @@
+package recovery
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// ActionKind is a kind of call.
+type ActionKind string
+
+// The kinds of action.
+const (
+	// ActConfig gives a machine in maintenance mode its config.
+	ActConfig ActionKind = "first-config"
+	// ActLeave takes a machine out of the etcd that is given up; its data is gone then, and nothing else.
+	ActLeave ActionKind = "leave"
+	// ActReset wipes a machine's EPHEMERAL and reboots it.
+	ActReset ActionKind = "reset-ephemeral"
+	// ActUpload gives the target the snapshot, ActRecover has it recover from it.
+	ActUpload  ActionKind = "upload"
+	ActRecover ActionKind = "recover"
+	// ActReboot reboots a machine whose etcd has given up joining.
+	ActReboot ActionKind = "reboot"
+	// ActVerify compares the recovered etcd with the snapshot. It changes nothing.
+	ActVerify ActionKind = "verify"
+)
+
+// Seen is what one look at a machine showed, and how its config would go out where it is in maintenance mode.
+type Seen struct {
+	talos.Observation
+	// ConfigProblem is why it can't be given a config; ConfigDigest of which one it would be given.
+	ConfigProblem, ConfigDigest string
+	// Owner is the mark of the state that manages it; empty when none.
+	Owner string
+}
+
+// Input is everything that a decision is made of.
+type Input struct {
+	// Marker is never changed.
+	Marker *Marker
+	// Seen has one entry for each machine.
+	Seen map[string]Seen
+	Now  time.Time
+	// Driven is for how long this process has been the driver.
+	Driven time.Duration
+	// Silent is for how long this process has seen the target hold data without an etcd that answers.
+	Silent time.Duration
+	// Outside is for how long it has seen a machine as a member that the target's etcd doesn't list, by name.
+	Outside map[string]time.Duration
+	Timing  Timing
+}
+
+// notSent begins the message of an intent whose call this process did not make.
+const notSent = "not sent: "
+
+// Action is one call, and what it rests on.
+type Action struct {
+	Kind       ActionKind
+	Machine    string
+	UUID, Boot string
+	Facts      map[string]string
+	Attempt    int
+	Why        string
+}
+
+// Step is what is done next: exactly one of Action, Phase, Wait, Stop is set.
+type Step struct {
+	Action *Action
+	// Phase is the next phase, and Member the target's ID where that is PhaseJoining.
+	Phase  Phase
+	Member uint64
+	// Wait says what is waited for.
+	Wait string
+	// Stop says why it can't go on.
+	Stop string
+}
+
+func wait(format string, args ...any) Step { return Step{Wait: fmt.Sprintf(format, args...)} }
+func stop(format string, args ...any) Step { return Step{Stop: fmt.Sprintf(format, args...)} }
+
+// none says that a step has nothing to say.
+func (s Step) none() bool { return s == Step{} }
+
+type decision struct {
+	Input
+	m *Marker
+}
+
+// Decide says what is done next. It is called again and again, by this process or the next one.
+func Decide(in Input) Step {
+	d := decision{in, in.Marker}
+	if step := d.identity(); !step.none() {
+		return step
+	}
+	if step := d.settle(); !step.none() {
+		return step
+	}
+	switch d.m.Phase {
+	case PhaseLeaving:
+		return d.limited(d.leaving(), d.Timing.Recover)
+	case PhaseConfiguring:
+		return d.limited(d.configuring(), d.Timing.Recover)
+	case PhaseRecovering:
+		return d.limited(d.recovering(), d.Timing.Recover)
+	case PhaseJoining:
+		return d.limited(d.joining(), d.Timing.All)
+	}
+	return stop("the marker is in the phase %q, which this ichor doesn't know", d.m.Phase)
+}
+
+// limited ends a wait that has become too long.
+func (d *decision) limited(step Step, limit time.Duration) Step {
+	if step.Wait != "" && d.Driven > limit {
+		return stop("after %s it still waits: %s", d.Driven.Round(time.Minute), step.Wait)
+	}
+	return step
+}
+
+// identity stops when another machine answers than the one that was meant.
+func (d *decision) identity() Step {
+	for _, m := range d.m.Machines {
+		if seen := d.Seen[m.Name]; seen.UUID != "" && m.UUID != "" && !strings.EqualFold(seen.UUID, m.UUID) {
+			return stop("the machine that answers at %s has the UUID %s, and %s has %s: nothing is sent to it; correct the address or the UUID",
+				m.Endpoint, seen.UUID, m.Name, m.UUID)
+		}
+	}
+	return Step{}
+}
+
+// settle waits until a call that another process began can't arrive any more.
+func (d *decision) settle() Step {
+	if len(d.m.Intents) == 0 {
+		return Step{}
+	}
+	i := d.m.Intents[len(d.m.Intents)-1]
+	if i.Outcome == "" && (i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch) && d.Driven < d.Timing.Settle {
+		return wait("an earlier run had begun a call (%s on %s): it is given %s to arrive or be lost", i.Action, i.Machine, d.Timing.Settle)
+	}
+	return Step{}
+}
+
+// since is how long ago an intent was begun.
+func (d *decision) since(i *Intent) time.Duration { return d.Now.Sub(i.At) }
+
+// act makes an action of a look at its machine.
+func (d *decision) act(kind ActionKind, name string, facts map[string]string, why string) Step {
+	seen := d.Seen[name]
+	a := &Action{Kind: kind, Machine: name, UUID: d.m.machine(name).UUID, Boot: seen.BootID, Facts: facts, Attempt: 1, Why: why}
+	if seen.Mode == talos.ModeMaintenance {
+		a.Boot = seen.Fingerprint
+	}
+	if last := d.m.last(kind, name); last != nil {
+		a.Attempt = last.Attempt
+		if last.Outcome != statefile.OutcomeRefused {
+			a.Attempt++
+		}
+	}
+	return Step{Action: a}
+}
+
+// configuring makes every machine one that is configured and empty. Each gets what it needs before any is waited for: one that came back
+// while others still had the old etcd could join it again.
+func (d *decision) configuring() Step {
+	if step := d.all(d.empty); !step.none() {
+		return step
+	}
+	return Step{Phase: PhaseRecovering}
+}
+
+// all asks for each machine, and gives the first that stops, else the first action, else the first wait.
+func (d *decision) all(ask func(name string) Step) Step {
+	var action, waiting Step
+	for _, m := range d.m.Machines {
+		step := ask(m.Name)
+		switch {
+		case step.Stop != "":
+			return step
+		case step.Action != nil && action.none():
+			action = step
+		case step.Wait != "" && waiting.none():
+			waiting = step
+		}
+	}
+	if !action.none() {
+		return action
+	}
+	return waiting
+}
+
+// empty is what must be done until a machine is configured and certainly holds no etcd data.
+func (d *decision) empty(name string) Step {
+	seen := d.Seen[name]
+	if step := d.configured(name); !step.none() {
+		return step
+	}
+	switch seen.Etcd.Data {
+	case talos.No:
+		return Step{}
+	case talos.Yes:
+		if !slices.Contains(d.m.Wipe, name) {
+			return stop("%s; %s", holds(name, seen), mayWipe(name))
+		}
+		return d.reset(name, "old", fmt.Sprintf("%s holds the data of an etcd that is given up", name), maxResets)
+	}
+	return wait("whether %s holds etcd data is not known yet: %s", name, nameOr(seen.Problem, "it is "+nameOr(seen.Stage, "booting")))
+}
+
+// holds says what a machine that isn't empty holds.
+func holds(name string, seen Seen) string {
+	text := name + " runs an etcd with data"
+	switch {
+	case len(seen.Etcd.Members) > 0:
+		text += fmt.Sprintf(", and that answers: it has %d members", len(seen.Etcd.Members))
+	case seen.Etcd.MemberID != 0:
+		text += fmt.Sprintf(" (member %s)", hexID(seen.Etcd.MemberID))
+	}
+	return text
+}
+
+func mayWipe(name string) string {
+	return fmt.Sprintf("if that may be lost, name it: --wipe %s", name)
+}
+
+// configured is what must be done until a machine runs a config.
+func (d *decision) configured(name string) Step {
+	seen := d.Seen[name]
+	switch seen.Mode {
+	case talos.ModeMaintenance:
+		return d.configure(name)
+	case talos.ModeConfigured:
+	default:
+		return wait("%s doesn't answer: %s", name, nameOr(seen.Problem, "no look at it succeeded"))
+	}
+	if seen.Stage != "booting" && seen.Stage != "running" {
+		return wait("%s is %s", name, nameOr(seen.Stage, "in an unknown stage"))
+	}
+	return Step{}
+}
+
+func (d *decision) configure(name string) Step {
+	seen := d.Seen[name]
+	if seen.ConfigProblem != "" {
+		return stop("%s", seen.ConfigProblem)
+	}
+	last := d.m.last(ActConfig, name)
+	if last == nil || last.BootID != seen.Fingerprint {
+		return d.act(ActConfig, name, map[string]string{"config": seen.ConfigDigest}, name+" is in maintenance mode: it gets its config")
+	}
+	again := d.Timing.Config
+	switch {
+	case last.Outcome == statefile.OutcomeRefused && !strings.HasPrefix(last.Message, notSent):
+		return stop("%s would not take its config: %s", name, last.Message)
+	case last.Attempt >= maxConfigs && d.since(last) > again:
+		return stop("%s took its config %d times and is in maintenance mode still: look at its console", name, last.Attempt)
+	case last.Outcome != statefile.OutcomeOK:
+		again = d.Timing.Retry // nothing tells whether it arrived, and twice does no harm
+	}
+	if d.since(last) < again {
+		return wait("%s was given its config and has not left maintenance mode yet", name)
+	}
+	return d.act(ActConfig, name, map[string]string{"config": seen.ConfigDigest}, name+" is in maintenance mode still: it gets its config again")
+}
+
+// reset wipes a machine. It is over when the machine shows another boot and no data, so here it has data or that isn't known.
+func (d *decision) reset(name, reason, why string, most int) Step {
+	seen := d.Seen[name]
+	last := d.m.last(ActReset, name)
+	facts := map[string]string{"data": "present", "reason": reason}
+	if last == nil {
+		return d.act(ActReset, name, facts, why)
+	}
+	if last.BootID == seen.BootID {
+		switch {
+		case last.Outcome == statefile.OutcomeRefused && !strings.HasPrefix(last.Message, notSent):
+			return stop("%s would not be reset: %s", name, last.Message)
+		case strings.HasPrefix(last.Message, notSent) && d.since(last) >= d.Timing.Retry:
+		case d.since(last) < d.Timing.Again:
+			return wait("%s was told to wipe its EPHEMERAL partition and reboot", name)
+		}
+	}
+	if last.Attempt >= most {
+		return stop("%s was reset %d times and holds etcd data again or still: look at its console", name, last.Attempt)
+	}
+	return d.act(ActReset, name, facts, why)
+}
+
+func nameOr(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+func hexID(id uint64) string { return strconv.FormatUint(id, 16) }

@@ -1,0 +1,32 @@
+package recovery
+
+import (
+	"context"
+
+	"ichor.maesh.dev/talos"
+)
+
+// TalosNodes reaches machines by the Talos API.
+func TalosNodes(client *talos.Client) Nodes { return talosNodes{client} }
+
+type talosNodes struct{ client *talos.Client }
+
+func (n talosNodes) Observe(ctx context.Context, target talos.Target) talos.Observation {
+	return n.client.Observe(ctx, target)
+}
+
+func (n talosNodes) Dial(ctx context.Context, target talos.Target) (Session, error) {
+	session, err := n.client.Dial(ctx, target, talos.RoleAdmin)
+	if err != nil {
+		return nil, err
+	}
+	return session, nil
+}
+
+func (n talosNodes) DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error) {
+	session, err := n.client.DialMaintenance(ctx, target, fingerprint)
+	if err != nil {
+		return nil, err
+	}
+	return session, nil
+}

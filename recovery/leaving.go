@@ -1,0 +1,69 @@
+package recovery
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// leaving has all but the holder leave the old etcd, one at a time, and waits until their API servers are gone. Nothing is lost before the
+// holder is wiped, which comes next and never before: a recovery beside a living old etcd would split the cluster.
+func (d *decision) leaving() Step {
+	holder := d.Seen[d.m.Holder]
+	if holder.Mode != talos.ModeConfigured || holder.Etcd.Members == nil {
+		return wait("the etcd on %s, which the others leave, doesn't answer: %s", d.m.Holder,
+			nameOr(holder.Problem, nameOr(holder.Etcd.MembersProblem, "no look at it succeeded")))
+	}
+	for _, m := range d.m.Machines {
+		if m.Name == d.m.Holder {
+			continue
+		}
+		if step := d.leave(m.Name, holder.Etcd.Members); !step.none() {
+			return step
+		}
+	}
+	if len(holder.Etcd.Members) != 1 {
+		return wait("the etcd on %s has %d members still, of which nobody knows all", d.m.Holder, len(holder.Etcd.Members))
+	}
+	for _, i := range d.m.Intents {
+		if i.Action == ActLeave && d.Now.Sub(latest(i)) < d.Timing.Servers {
+			return wait("%s left etcd; its API server is given %s to end, so that none serves old lists", i.Machine, d.Timing.Servers)
+		}
+	}
+	return Step{Phase: PhaseConfiguring}
+}
+
+// leave is what must be done until a machine is out of the old etcd. Another member's list says so, not the answer to the call.
+func (d *decision) leave(name string, members []talos.EtcdMember) Step {
+	if step := d.configured(name); !step.none() {
+		return step
+	}
+	seen := d.Seen[name]
+	member := slices.ContainsFunc(members, func(m talos.EtcdMember) bool {
+		return m.ID == seen.Etcd.MemberID || m.Name != "" && m.Name == seen.Hostname
+	})
+	last := d.m.last(ActLeave, name)
+	switch {
+	case seen.Etcd.Data == talos.No && !member:
+		return Step{}
+	case seen.Etcd.Data != talos.Yes:
+		return wait("%s leaves etcd; whether its data is gone is not known yet: %s", name, nameOr(seen.Problem, nameOr(seen.Etcd.ServiceMessage, "it is stopping")))
+	case last == nil:
+	case last.Outcome == statefile.OutcomeOK && d.since(last) < d.Timing.Again, d.since(last) < d.Timing.Retry, last.Outcome == "" && d.since(last) < d.Timing.Again:
+		return wait("%s was told to leave etcd: %s", name, nameOr(last.Message, nameOr(seen.Etcd.ServiceMessage, "it does")))
+	case last.Attempt >= maxLeaves:
+		return stop("%s was told to leave etcd %d times and has not: %s", name, last.Attempt, nameOr(last.Message, "it gave no reason"))
+	}
+	return d.act(ActLeave, name, map[string]string{"data": "present"}, fmt.Sprintf("%s leaves the etcd that is given up; %s holds it to the end", name, d.m.Holder))
+}
+
+// latest is when an intent's call was last known to be under way.
+func latest(i Intent) time.Time {
+	if i.OutcomeAt.After(i.At) {
+		return i.OutcomeAt
+	}
+	return i.At
+}

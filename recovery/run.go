@@ -1,0 +1,304 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"ichor.maesh.dev/backup/revision"
+	"ichor.maesh.dev/internal/scrub"
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// MarkerFile is where the marker is; *backup.Marker is one.
+type MarkerFile interface {
+	Read(ctx context.Context) (json.RawMessage, error)
+	Swap(ctx context.Context, content json.RawMessage) error
+}
+
+// Config is what a machine in maintenance mode is given.
+type Config struct {
+	Bytes  []byte
+	Digest string
+}
+
+// Run is one process that drives a recovery.
+type Run struct {
+	Nodes  Nodes
+	Marker MarkerFile
+	Fence  Fence
+	// Prepared is the snapshot as it is uploaded.
+	Prepared *revision.Prepared
+	// Config renders the config of a machine in maintenance mode, as it was last seen, or says in a sentence why it gets none. Nil: none
+	// is given any.
+	Config func(name string, seen talos.Observation) (Config, string)
+	// Count counts what a snapshot of the recovered etcd held as of a revision; [CountIn] makes one.
+	Count func(ctx context.Context, snapshot io.Reader, at int64) (revision.Contents, error)
+	// Say shows a line of progress.
+	Say      func(line string)
+	Clock    clock.WithTicker
+	Clocks   statefile.Clocks
+	Timing   Timing
+	Scrubber *scrub.Scrubber
+
+	marker  *Marker
+	seen    map[string]Seen
+	started statefile.Instant
+	// silent is since when the target has held data without answering; the zero time: it doesn't.
+	silent time.Time
+	// outside is since when a machine has been a member that the target's etcd doesn't list.
+	outside map[string]time.Time
+	said    string
+}
+
+// StoppedError: the recovery can't go on by itself, and why. The marker stays; the same command goes on.
+type StoppedError struct{ Why string }
+
+func (e *StoppedError) Error() string { return e.Why }
+
+// ErrOtherDriver: another process goes on with the recovery.
+var ErrOtherDriver = errors.New("another process has taken this recovery over, and goes on with it")
+
+func (r *Run) now() time.Time { return r.Clock.Now().UTC().Round(0).Truncate(time.Millisecond) }
+
+// Begin writes a new marker, or makes this process the driver of the one that is there (then marker is what it holds, with what the caller
+// changed of it). From here on the recovery is under way.
+func (r *Run) Begin(ctx context.Context, marker *Marker) error {
+	next := marker.clone()
+	next.SchemaVersion, next.Kind = markerVersion, markerKind
+	next.Driver = statefile.Writer{ID: statefile.NewNonce(), Epoch: marker.Driver.Epoch + 1, Since: r.now()}
+	next.Problem = ""
+	if next.Began.IsZero() {
+		next.Phase, next.Began = PhaseConfiguring, r.now()
+		if next.Holder != "" {
+			next.Phase = PhaseLeaving
+		}
+	}
+	content, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encoding the restore's marker: %w", err)
+	}
+	if err := r.Marker.Swap(ctx, content); err != nil {
+		return err
+	}
+	r.marker, r.started, r.seen, r.outside = next, r.Clocks.Now(), map[string]Seen{}, map[string]time.Time{}
+	return nil
+}
+
+// write swaps the marker. A store that doesn't answer is asked again until ctx ends.
+func (r *Run) write(ctx context.Context, change func(*Marker) error) error {
+	next := r.marker.clone()
+	if err := change(next); err != nil {
+		return err
+	}
+	content, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("encoding the restore's marker: %w", err)
+	}
+	if err := r.Marker.Swap(ctx, content); err != nil {
+		if again := r.reread(ctx); again != nil {
+			return errors.Join(err, again)
+		}
+		return err
+	}
+	r.marker = next
+	return nil
+}
+
+// reread takes what stands in the store as the marker, if this process is its driver still.
+func (r *Run) reread(ctx context.Context) error {
+	content, err := r.Marker.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if content == nil {
+		return errors.New("the restore's marker is gone from the store: someone deleted it; nothing more is done without it")
+	}
+	now, err := DecodeMarker(content)
+	if err != nil {
+		return err
+	}
+	if now.Driver.ID != r.marker.Driver.ID || now.Driver.Epoch != r.marker.Driver.Epoch {
+		return fmt.Errorf("%w (run number %d)", ErrOtherDriver, now.Driver.Epoch)
+	}
+	r.marker = now
+	return nil
+}
+
+// Go drives the recovery to its end. Errors: [*StoppedError], [ErrOtherDriver], [*FenceError], ctx's. Whatever the error, another run
+// goes on from the marker.
+func (r *Run) Go(ctx context.Context) (*Marker, error) {
+	for r.marker.Phase != PhaseDone {
+		if err := ctx.Err(); err != nil {
+			return r.marker, err
+		}
+		if err := r.step(ctx); err != nil {
+			return r.marker, err
+		}
+	}
+	return r.marker, nil
+}
+
+// Advance looks once and does at most one thing. It gives the marker as it stands then, and what is done or waited for. Errors are those of
+// [Run.Go]; what passes by itself is none.
+func (r *Run) Advance(ctx context.Context) (*Marker, string, error) {
+	if r.marker.Phase == PhaseDone {
+		return r.marker, r.said, nil
+	}
+	_, err := r.once(ctx)
+	return r.marker, r.said, err
+}
+
+// step looks, decides, and does one thing or waits.
+func (r *Run) step(ctx context.Context) error {
+	waits, err := r.once(ctx)
+	if err != nil || !waits {
+		return err
+	}
+	return r.pause(ctx)
+}
+
+// once is a step without the wait; waits says that there is one.
+func (r *Run) once(ctx context.Context) (waits bool, err error) {
+	r.look(ctx)
+	driven := r.Clocks.Now().Since(r.started)
+	in := Input{Marker: r.marker, Seen: r.seen, Now: r.now(), Driven: driven, Timing: r.Timing}
+	if !r.silent.IsZero() {
+		in.Silent = in.Now.Sub(r.silent)
+	}
+	in.Outside = map[string]time.Duration{}
+	for name, since := range r.outside {
+		in.Outside[name] = in.Now.Sub(since)
+	}
+	step := Decide(in)
+	switch {
+	case step.Stop != "":
+		_ = r.write(ctx, func(m *Marker) error { // it is said in any case
+			m.Problem = step.Stop
+			return nil
+		})
+		return false, &StoppedError{step.Stop}
+	case step.Phase != "":
+		err = r.enter(ctx, step)
+	case step.Action != nil:
+		err = r.do(ctx, step.Action)
+	default:
+		r.progress(step.Wait)
+		return true, nil
+	}
+	var fenced *FenceError
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, ErrOtherDriver), errors.As(err, &fenced):
+		return false, err
+	case errors.Is(err, errVerified):
+		return false, &StoppedError{err.Error()}
+	case driven > r.Timing.All:
+		return false, &StoppedError{r.Scrubber.Text(err.Error())}
+	}
+	r.progress(r.Scrubber.Text(err.Error()))
+	if again := r.reread(ctx); errors.Is(again, ErrOtherDriver) {
+		return false, again
+	}
+	return true, nil
+}
+
+// enter writes the next phase.
+func (r *Run) enter(ctx context.Context, step Step) error {
+	if err := r.Fence.Hold(ctx); err != nil {
+		return err
+	}
+	return r.write(ctx, func(m *Marker) error {
+		m.Phase = step.Phase
+		switch step.Phase {
+		case PhaseJoining:
+			m.Recovered = &Recovered{Member: hexID(step.Member), At: r.now()}
+		case PhaseDone:
+			m.Ended = r.now()
+		}
+		return nil
+	})
+}
+
+func (r *Run) progress(line string) {
+	if line != r.said {
+		r.said = line
+		r.Say(line)
+	}
+}
+
+func (r *Run) pause(ctx context.Context) error {
+	timer := r.Clock.NewTimer(r.Timing.Look)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}
+
+// look looks at every machine, side by side.
+func (r *Run) look(ctx context.Context) {
+	seen := LookAt(ctx, r.Nodes, r.marker.Machines, r.Config)
+	r.seen = seen
+	on := seen[r.marker.Target]
+	if on.Etcd.Data != talos.Yes || on.Etcd.Members != nil {
+		r.silent = time.Time{}
+	} else if r.silent.IsZero() {
+		r.silent = r.now()
+	}
+	for name, one := range seen {
+		listed := slices.ContainsFunc(on.Etcd.Members, func(m talos.EtcdMember) bool { return m.ID == one.Etcd.MemberID })
+		if on.Etcd.Members == nil || one.Etcd.MemberID == 0 || listed {
+			delete(r.outside, name)
+		} else if r.outside[name].IsZero() {
+			r.outside[name] = r.now()
+		}
+	}
+}
+
+// config renders the config of a machine as it was last seen.
+func (r *Run) config(name string) (Config, string) {
+	if r.Config == nil {
+		return Config{}, "no config can be made for " + name
+	}
+	return r.Config(name, r.seen[name].Observation)
+}
+
+// LookAt looks at machines side by side. Config may be nil.
+func LookAt(ctx context.Context, nodes Nodes, machines []Machine, config func(string, talos.Observation) (Config, string)) map[string]Seen {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	all := map[string]Seen{}
+	for _, m := range machines {
+		group.Go(func() {
+			seen := Seen{Observation: nodes.Observe(ctx, target(m))}
+			if seen.Mode == talos.ModeMaintenance {
+				seen.ConfigProblem = m.Name + " is in maintenance mode, and without a fleet checkout no config can be made for it: give --fleet"
+				if config != nil {
+					var rendered Config
+					rendered, seen.ConfigProblem = config(m.Name, seen.Observation)
+					seen.ConfigDigest = rendered.Digest
+				}
+			}
+			if seen.Active != nil {
+				seen.Owner = talos.StateAnnotationOf(seen.Active)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[m.Name] = seen
+		})
+	}
+	group.Wait()
+	return all
+}

@@ -1,0 +1,287 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// lost gives control planes in every shape that a total loss leaves: one in maintenance mode, one configured and empty, one with old data.
+func lost() *world {
+	w := newWorld("cp-1", "cp-2", "cp-3")
+	w.machines["cp-2"].maintenance = true
+	w.machines["cp-3"].data = true
+	w.old["cp-3"] = talos.EtcdMember{ID: 99, Name: "cp-3", PeerURLs: []string{"https://cp-3:2380"}}
+	return w
+}
+
+func TestAClusterComesBackFromNothing(t *testing.T) {
+	for name, w := range map[string]*world{
+		"three that are configured and empty": newWorld("cp-1", "cp-2", "cp-3"),
+		"one":                                 newWorld("cp-1"),
+		"five":                                newWorld("cp-1", "cp-2", "cp-3", "cp-4", "cp-5"),
+		"every shape":                         lost(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, w, "cp-3")
+			m, _, err := s.run(0)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.Equal(t, 1, w.count("recover"))
+			require.Equal(t, 1, w.count("upload"))
+			require.Contains(t, m.Recovered.Verified, "42 keys")
+		})
+	}
+}
+
+func TestKilledAtEveryWriteAndEveryCallTheNextRunEndsItRight(t *testing.T) {
+	_, points, err := newStage(t, lost(), "cp-3").run(0)
+	require.NoError(t, err)
+	require.Greater(t, points, 30)
+	for at := 1; at <= points; at++ {
+		t.Run(fmt.Sprint("point ", at), func(t *testing.T) {
+			s := newStage(t, lost(), "cp-3")
+			_, _, err := s.run(at)
+			if err == nil { // it died with its last write done
+				require.Equal(t, points, at)
+			}
+			m, _, err := s.run(0)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.Equal(t, 1, s.count("recover"), s.accepted)
+			require.Equal(t, 1, s.count("reset"), s.accepted)
+			require.Equal(t, 1, s.count("config"), s.accepted)
+			require.LessOrEqual(t, s.count("upload"), 2, s.accepted)
+		})
+	}
+}
+
+func TestKilledTwiceTheThirdRunEndsItRight(t *testing.T) {
+	for first := 3; first < 40; first += 5 {
+		for second := 1; second < 30; second += 3 {
+			s := newStage(t, lost(), "cp-3")
+			_, _, _ = s.run(first)
+			_, _, _ = s.run(second)
+			m, _, err := s.run(0)
+			require.NoError(t, err, "killed at %d and %d: %s", first, second, s.said)
+			s.requireWhole(m)
+			require.Equal(t, 1, s.count("recover"), "killed at %d and %d: %s", first, second, s.accepted)
+		}
+	}
+}
+
+func TestWhatGoesWrongOnTheWayIsGotOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil               func(w *world)
+		recoveries, uploads int
+		resets              int
+	}{
+		"a reset is dropped":                   {func(w *world) { w.machines["cp-3"].dropResets = 1 }, 1, 1, 2},
+		"a reset takes long":                   {func(w *world) { w.machines["cp-3"].slow = 100 }, 1, 1, 1},
+		"a recovery is dropped":                {func(w *world) { w.machines["cp-1"].dropRecoveries = 1 }, 2, 2, 1},
+		"a recovery is refused for a while":    {func(w *world) { w.machines["cp-1"].refuseRecoveries = 20 }, 1, 1, 1},
+		"uploads break":                        {func(w *world) { w.machines["cp-1"].breakUploads = 5 }, 1, 1, 1},
+		"an upload is damaged":                 {func(w *world) { w.machines["cp-1"].damageUploads = 1 }, 2, 2, 2},
+		"an upload is gone when it is needed":  {func(w *world) { w.machines["cp-1"].tearUploads = 1 }, 2, 2, 1},
+		"one has given up joining":             {func(w *world) { w.machines["cp-2"].maintenance = false; w.machines["cp-2"].serve(w, "Failed", "join") }, 1, 1, 1},
+		"the target has given up joining, too": {func(w *world) { w.machines["cp-1"].serve(w, "Failed", "join") }, 1, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := lost()
+			test.spoil(w)
+			s := newStage(t, w, "cp-3")
+			m, _, err := s.run(0)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.Equal(t, test.recoveries, s.count("recover"), s.accepted)
+			require.Equal(t, test.uploads, s.count("upload"), s.accepted)
+			require.Equal(t, test.resets, s.count("reset"), s.accepted)
+		})
+	}
+}
+
+func TestWhatAPersonMustLookAtStopsIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(w *world, s *stage)
+		says  string
+	}{
+		"data that nobody said may be lost":   {func(_ *world, s *stage) { s.wipe = nil }, "cp-3 runs an etcd with data, and that answers: it has 1 members; if that may be lost, name it: --wipe cp-3"},
+		"a snapshot that never comes whole":   {func(w *world, _ *stage) { w.machines["cp-1"].damageUploads = 99 }, "expected sha256 [1], got [2]"},
+		"a target that never keeps an upload": {func(w *world, _ *stage) { w.machines["cp-1"].tearUploads = 99 }, "no such file or directory"},
+		"recoveries that never arrive":        {func(w *world, _ *stage) { w.machines["cp-1"].dropRecoveries = 99 }, "was told to recover 5 times"},
+		"one that never comes back":           {func(w *world, _ *stage) { w.machines["cp-2"].off = true }, "cp-2 doesn't answer"},
+		"one that never joins":                {func(w *world, _ *stage) { w.machines["cp-2"].stuck = true }, "cp-2 joins"},
+		"a reset that never has an effect":    {func(w *world, _ *stage) { w.machines["cp-3"].dropResets = 99 }, "cp-3 was reset 5 times"},
+		"another machine at that address":     {func(w *world, s *stage) { s.uuids(map[string]string{"cp-2": "another"}) }, "has the UUID"},
+		"an etcd that has not what it had":    {func(w *world, _ *stage) { w.held.Keys = 41 }, "it began with 41 keys, and the snapshot has 42"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := lost()
+			s := newStage(t, w, "cp-3")
+			test.spoil(w, s)
+			m, _, err := s.run(0)
+			var stopped *StoppedError
+			require.ErrorAs(t, err, &stopped, s.said)
+			require.ErrorContains(t, err, test.says)
+			require.NotEqual(t, PhaseDone, m.Phase)
+		})
+	}
+}
+
+// uuids has machines show other UUIDs than the marker's.
+func (s *stage) uuids(shown map[string]string) {
+	r, _, ctx := s.process(0)
+	require.NoError(s.t, s.begin(ctx, r))
+	for name, uuid := range shown {
+		s.machines[name].uuid = uuid
+	}
+}
+
+func TestTheAPIHavingCompactedSinceIsSaidAndFailsNothing(t *testing.T) {
+	w := lost()
+	w.held.Keys, w.held.Compacted = 3, 1_000_000_500
+	s := newStage(t, w, "cp-3")
+	m, _, err := s.run(0)
+	require.NoError(t, err)
+	require.Contains(t, m.Recovered.Verified, "not compared")
+}
+
+func TestAMachineThatRebootsAfterItRecoveredIsNotRecoveredAgain(t *testing.T) {
+	w := newWorld("cp-1")
+	s := newStage(t, w)
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	for w.count("recover") == 0 {
+		require.NoError(t, r.step(ctx))
+	}
+	w.machines["cp-1"].rebooted(w)
+	m, err := r.Go(ctx)
+	require.NoError(t, err)
+	s.requireWhole(m)
+	require.Equal(t, 1, w.count("recover"))
+}
+
+func TestAMachineThatRebootsBetweenUploadAndRecoveryIsGivenTheSnapshotAgain(t *testing.T) {
+	w := newWorld("cp-1")
+	s := newStage(t, w)
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	for w.count("upload") == 0 {
+		require.NoError(t, r.step(ctx))
+	}
+	w.machines["cp-1"].rebooted(w)
+	m, err := r.Go(ctx)
+	require.NoError(t, err)
+	s.requireWhole(m)
+	require.Equal(t, 2, w.count("upload"))
+}
+
+func TestOfTwoRunsTheOlderStops(t *testing.T) {
+	s := newStage(t, lost(), "cp-3")
+	older, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, older))
+	require.NoError(t, older.step(ctx))
+	newer, _, ctx2 := s.process(0)
+	require.NoError(t, s.begin(ctx2, newer))
+	_, err := older.Go(ctx)
+	require.ErrorIs(t, err, ErrOtherDriver)
+	m, err := newer.Go(ctx2)
+	require.NoError(t, err)
+	s.requireWhole(m)
+}
+
+func TestARunThatWasFrozenBetweenIntentAndCallSendsNothing(t *testing.T) {
+	s := newStage(t, newWorld("cp-1"))
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	frozen := &frozenMarker{MarkerFile: r.Marker, clock: s.clock}
+	r.Marker = frozen
+	for s.count("upload") == 0 {
+		frozen.freeze = s.count("upload") == 0 && len(r.marker.Intents) == 0
+		require.NoError(t, r.step(ctx))
+	}
+	require.True(t, frozen.frozen)
+	first := r.marker.Intents[0]
+	require.Contains(t, first.Message, "not sent: writing its intent took")
+	require.Equal(t, 1, s.count("upload"))
+}
+
+// frozenMarker is a store that keeps a process waiting for a minute once.
+type frozenMarker struct {
+	MarkerFile
+	clock          turned
+	freeze, frozen bool
+}
+
+func (m *frozenMarker) Swap(ctx context.Context, content json.RawMessage) error {
+	err := m.MarkerFile.Swap(ctx, content)
+	if m.freeze && !m.frozen && strings.Contains(string(content), `"action":"upload"`) {
+		m.frozen = true
+		m.clock.Step(time.Minute)
+	}
+	return err
+}
+
+func TestAStoreThatIsAwayForTenMinutesIsWaitedFor(t *testing.T) {
+	s := newStage(t, lost(), "cp-3")
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	back := s.clock.Now().Add(10 * time.Minute)
+	r.Marker = awayMarker{r.Marker, s.clock, back}
+	m, err := r.Go(ctx)
+	require.NoError(t, err, s.said)
+	s.requireWhole(m)
+	require.True(t, s.clock.Now().After(back))
+	require.Equal(t, 1, s.count("recover"))
+	require.Equal(t, 1, s.count("reset"))
+}
+
+// awayMarker is a store that can't be reached until a time.
+type awayMarker struct {
+	MarkerFile
+	clock turned
+	until time.Time
+}
+
+func (m awayMarker) away() error {
+	if m.clock.Now().Before(m.until) {
+		return statefile.ErrUnavailable
+	}
+	return nil
+}
+
+func (m awayMarker) Read(ctx context.Context) (json.RawMessage, error) {
+	if err := m.away(); err != nil {
+		return nil, err
+	}
+	return m.MarkerFile.Read(ctx)
+}
+
+func (m awayMarker) Swap(ctx context.Context, content json.RawMessage) error {
+	if err := m.away(); err != nil {
+		return err
+	}
+	return m.MarkerFile.Swap(ctx, content)
+}
+
+func TestAMarkerThatThisIchorDoesNotUnderstandIsNotGoneOnFrom(t *testing.T) {
+	for name, content := range map[string]string{
+		"of another kind":                    `{"schemaVersion":1,"kind":"live","phase":"wiping"}`,
+		"of a newer ichor":                   `{"schemaVersion":2,"kind":"recover-cluster","phase":"done"}`,
+		"of a newer ichor with a field more": `{"schemaVersion":1,"kind":"recover-cluster","phase":"done","guard":true}`,
+		"no JSON object":                     `[]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := DecodeMarker(json.RawMessage(content))
+			require.Error(t, err)
+		})
+	}
+}
