@@ -1,0 +1,223 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"ichor.maesh.dev/gitsource"
+	"ichor.maesh.dev/schema"
+	"ichor.maesh.dev/validate"
+)
+
+// Source is the branch that is watched; *gitsource.Source is one.
+type Source interface {
+	Poll(ctx context.Context) (*gitsource.Revision, error)
+	Seen() (*gitsource.Revision, error)
+	LastGood() (*gitsource.Revision, error)
+	MarkGood(commit string) error
+	At(commit string) (*gitsource.Revision, error)
+	Since(ctx context.Context, from, to string) ([]*gitsource.Revision, error)
+	Descends(ctx context.Context, tip, ancestor string) (bool, error)
+	Approved(ctx context.Context, revision *gitsource.Revision, file string,
+		approved func(*gitsource.Revision) (bool, error)) (*gitsource.Revision, error)
+}
+
+// Validator judges the step from one fleet to another; *validate.Engine is one.
+type Validator interface {
+	Check(old, proposed *schema.Fleet, opts ...validate.Option) []validate.Finding
+}
+
+// fleetAt is what one revision holds.
+type fleetAt struct {
+	revision *gitsource.Revision
+	fleet    *schema.Fleet
+	problems []schema.Problem
+}
+
+// history reads and judges revisions. Each cluster stays on its own last good revision, so each has its own walk through the
+// commits; what two walks share is computed once.
+type history struct {
+	source        Source
+	validator     Validator
+	roots         []string
+	allowRewind   bool
+	backups       bool
+	limit         int
+	mu            sync.Mutex
+	fleets        map[string]*fleetAt
+	verdicts      map[[2]string]validate.Stopped
+	rewindAllowed map[string]bool
+}
+
+func newHistory(source Source, validator Validator, roots []string, allowRewind, backups bool) *history {
+	if len(roots) == 0 {
+		roots = []string{"."}
+	}
+	return &history{source: source, validator: validator, roots: roots, allowRewind: allowRewind, backups: backups, limit: 64,
+		fleets: map[string]*fleetAt{}, verdicts: map[[2]string]validate.Stopped{}, rewindAllowed: map[string]bool{}}
+}
+
+// load reads a revision's documents.
+func (h *history) load(revision *gitsource.Revision) *fleetAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f := h.fleets[revision.Commit]; f != nil {
+		return f
+	}
+	if len(h.fleets) >= h.limit {
+		clear(h.fleets)
+	}
+	fleet, problems := schema.Load(revision.Tree, h.roots)
+	f := &fleetAt{revision: revision, fleet: fleet, problems: problems}
+	h.fleets[revision.Commit] = f
+	return f
+}
+
+// judge says what the step from base (nil for none) to f stops.
+func (h *history) judge(base, f *fleetAt) validate.Stopped {
+	key := [2]string{"", f.revision.Commit}
+	var old *schema.Fleet
+	if base != nil {
+		key[0], old = base.revision.Commit, base.fleet
+	}
+	h.mu.Lock()
+	verdict, known := h.verdicts[key]
+	h.mu.Unlock()
+	if known {
+		return verdict
+	}
+	findings := h.validator.Check(old, f.fleet, validate.WithProblems(f.problems))
+	findings = append(findings, validate.FromProblems(f.problems)...)
+	findings = append(findings, leftAlone(f.fleet, h.backups)...)
+	verdict = validate.Stops(findings, kindsLeftAlone(h.backups)...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.verdicts) >= h.limit {
+		clear(h.verdicts)
+	}
+	h.verdicts[key] = verdict
+	return verdict
+}
+
+// folded is how far a cluster got through the commits.
+type folded struct {
+	// good is the newest revision that is legal for the cluster, nil if none is.
+	good *fleetAt
+	// refused are the findings at the newest commit when that isn't good; empty when it is.
+	refused []string
+	// notYet are documents of the cluster that are left alone.
+	notYet []string
+}
+
+// errRewound says that the newest revision does not descend from the one a cluster is on.
+var errRewound = errors.New("history was rewound")
+
+// fold walks a cluster from its last good commit (empty: it has none) to head, commit by commit, so that two legal steps are
+// not one illegal one. A finding of the cluster's own, or one that belongs to none, keeps it where it is.
+func (h *history) fold(ctx context.Context, cluster, from string, head *gitsource.Revision) (folded, error) {
+	newest := h.load(head)
+	if from == "" {
+		return h.start(cluster, newest), nil
+	}
+	if from == head.Commit {
+		return folded{good: newest, notYet: documents(h.judge(nil, newest), cluster)}, nil
+	}
+	base, err := h.base(ctx, cluster, from, head)
+	if err != nil {
+		return folded{}, err
+	}
+	if base == nil {
+		return h.start(cluster, newest), nil
+	}
+	commits, err := h.source.Since(ctx, from, head.Commit)
+	if err != nil {
+		return folded{good: base}, err
+	}
+	result := folded{good: base}
+	for _, revision := range commits {
+		f := h.load(revision)
+		stopped := h.judge(result.good, f)
+		if stops := stopped.Of(cluster); len(stops) > 0 {
+			result.refused = sentences(stops)
+			continue
+		}
+		result.good, result.refused, result.notYet = f, nil, documents(stopped, cluster)
+	}
+	return result, nil
+}
+
+// base reads the revision a cluster is on, and refuses a head that doesn't descend from it. Nil: a rewind is allowed, and the
+// cluster starts anew from head.
+func (h *history) base(ctx context.Context, cluster, from string, head *gitsource.Revision) (*fleetAt, error) {
+	descends, err := h.source.Descends(ctx, head.Commit, from)
+	if err != nil {
+		return nil, err
+	}
+	if !descends {
+		h.mu.Lock()
+		allowed := h.allowRewind && !h.rewindAllowed[cluster]
+		if allowed {
+			h.rewindAllowed[cluster] = true
+		}
+		h.mu.Unlock()
+		if allowed {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%s is on commit %.12s and the newest, %.12s, does not descend from it: %w; push one that does, or start "+
+			"once with --allow-rewind", cluster, from, head.Commit, errRewound)
+	}
+	revision, err := h.source.At(from)
+	if err != nil {
+		return nil, err
+	}
+	return h.load(revision), nil
+}
+
+// start judges a first revision by what one revision can show.
+func (h *history) start(cluster string, f *fleetAt) folded {
+	stopped := h.judge(nil, f)
+	if stops := stopped.Of(cluster); len(stops) > 0 {
+		return folded{refused: sentences(stops)}
+	}
+	return folded{good: f, notYet: documents(stopped, cluster)}
+}
+
+func sentences(findings []validate.Finding) []string {
+	const most = 20
+	var list []string
+	for n, f := range findings {
+		if n == most {
+			return append(list, fmt.Sprintf("and %d more", len(findings)-most))
+		}
+		list = append(list, f.String())
+	}
+	return list
+}
+
+func documents(stopped validate.Stopped, cluster string) []string {
+	var list []string
+	for _, f := range stopped.Documents {
+		if f.Cluster == cluster && (f.Kind != schema.KindOperation || f.Rule == validate.RuleNotYet) { // an operation that is refused says so itself
+			list = append(list, f.Message)
+		}
+	}
+	return list
+}
+
+// clusters names the clusters that a revision speaks of, those whose documents can't be read included.
+func (f *fleetAt) clusters() []string {
+	var names []string
+	seen := map[string]bool{}
+	add := func(name string) {
+		if name != "" && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	for _, c := range f.fleet.Clusters {
+		add(c.Metadata.Name)
+	}
+	return names
+}

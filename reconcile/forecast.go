@@ -1,0 +1,216 @@
+package reconcile
+
+import (
+	"time"
+
+	"ichor.maesh.dev/schema"
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+	"ichor.maesh.dev/validate"
+)
+
+// Forecast is what comes of a look at the machines when every call has its effect and nothing else happens.
+type Forecast struct {
+	// Steps are what is done, in that order.
+	Steps []Step
+	// First is the first decision, before anything is done; End the one after which nothing follows.
+	First, End Plan
+	// Seen is what the machines show then.
+	Seen map[string]Seen
+	// Unfinished says that the forecast was broken off, because it did not come to an end.
+	Unfinished bool
+}
+
+// Step is one call to a machine, or what a machine does by itself.
+type Step struct {
+	// Action is nil where the machine does it by itself.
+	Action  *Action
+	Machine string
+	// Event is what the machine does by itself.
+	Event Event
+	// Refused is why the gate would not make the call.
+	Refused string
+}
+
+// Event is what a machine does by itself.
+type Event string
+
+// EventJoin is that a control plane joins etcd: as a learner first, and then as a voter.
+const EventJoin Event = "join"
+
+// String is the step in one line.
+func (s Step) String() string {
+	if s.Action == nil {
+		return string(s.Event) + " " + s.Machine
+	}
+	return s.Action.String()
+}
+
+const (
+	// forecastJump is how far time is moved where nothing happens, and forecastJumps how often: what is still to come (a mending,
+	// a second attempt) comes within that.
+	forecastJump  = time.Minute
+	forecastJumps = 30
+)
+
+// Foretell follows the decisions of Decide and the refusals of the gate from one look at the machines to the end. It does no I/O:
+// the calls are made on imagined machines, on which each has its effect at once. So a forecast can't differ from what an agent
+// decides as long as the machines do what they are told.
+func Foretell(in Input) Forecast {
+	f := &foretelling{in: in, world: imagine(&in)}
+	// A machine is tried, confirmed, waited for; the rest is for joins, mending and what was under way.
+	limit := 200 + 20*len(in.Cluster.Machines)
+	jumps := 0
+	for pass := 0; pass < limit; pass++ {
+		plan := f.decide()
+		if pass == 0 {
+			f.result.First = plan
+		}
+		changed := !sameState(f.in.State, plan.Next)
+		f.in.State = plan.Next
+		acted, refused := f.act(plan)
+		joined := f.world.live(&f.result)
+		f.in.Seen = f.world.look()
+		if acted || jumps == 0 {
+			f.result.End, f.result.Seen = plan, f.in.Seen
+		}
+		switch {
+		case refused || jumps >= forecastJumps:
+			return f.result
+		case acted || joined:
+			jumps = 0
+			f.in.Now = f.in.Now.Add(f.in.Timing.Busy)
+		case changed && jumps == 0:
+			f.in.Now = f.in.Now.Add(f.in.Timing.Busy)
+		default:
+			jumps++
+			f.in.Now = f.in.Now.Add(forecastJump)
+		}
+	}
+	f.result.Unfinished = true
+	return f.result
+}
+
+type foretelling struct {
+	in     Input
+	world  *imagination
+	result Forecast
+}
+
+// decide decides as a pass does: a destination that was not listed is taken for empty.
+func (f *foretelling) decide() Plan {
+	age := f.in.Timing.WriterQuiet // an intent of another writer is old by now
+	if f.in.WriterAge == nil {
+		f.in.WriterAge = &age
+	}
+	f.in.Kubernetes = nil
+	plan := Decide(f.in)
+	if plan.NeedKubernetes {
+		f.in.Kubernetes = f.world.kubernetes()
+		plan = Decide(f.in)
+	}
+	if plan.NeedBackups {
+		f.in.Backups = &Listing{}
+		plan = Decide(f.in)
+	}
+	return plan
+}
+
+// act makes the calls of a plan, as a pass does: after one that isn't a first config everything is looked at anew.
+func (f *foretelling) act(plan Plan) (acted, refused bool) {
+	for _, action := range plan.Actions {
+		if why := f.refusal(action); why != "" {
+			f.result.Steps = append(f.result.Steps, Step{Action: &action, Machine: action.Machine, Refused: why})
+			return acted, true
+		}
+		if action.Kind.cordoning() {
+			f.world.do(action)
+			f.result.Steps = append(f.result.Steps, Step{Action: &action, Machine: action.Machine})
+			return true, false
+		}
+		next := cloneState(f.in.State)
+		begun(next, action, statefile.Intent{Nonce: "forecast", Action: string(action.Kind), Machine: action.Machine, UUID: action.UUID,
+			BootID: action.Boot, Carrier: action.Via, Member: memberText(action.Member), Digest: action.Digest, Facts: action.Facts,
+			Attempt: action.Attempt, Writer: next.Writer, At: f.in.now(), Outcome: statefile.OutcomeOK})
+		if action.Kind == ActFirstConfig {
+			next.Intent = nil // the machine's answer is all the proof there is, and enough
+		}
+		f.in.State = next
+		f.world.do(action)
+		f.result.Steps = append(f.result.Steps, Step{Action: &action, Machine: action.Machine})
+		acted = true
+		if action.Kind != ActFirstConfig {
+			break
+		}
+	}
+	return acted, false
+}
+
+// refusal asks the gate's refusals about an action, the machine showing what was decided on.
+func (f *foretelling) refusal(action Action) string {
+	if action.Kind.cordoning() {
+		return ""
+	}
+	carrier := f.in.Cluster.Machine(action.carrier())
+	if carrier == nil || f.in.Cluster.Machine(action.Machine) == nil {
+		return "the machine is no longer in Git"
+	}
+	a := attempt{action: action, cluster: f.in.Cluster.Object, bundleID: f.in.Cluster.Object.Spec.ID, declared: carrier.Spec.UUID,
+		uuid: action.UUID, boot: action.Boot, facts: action.Facts, state: f.in.State, etcd: viewEtcd(&f.in), leaseHeld: true, hasDeadline: true,
+		worker: !isControlPlane(f.in.Cluster.Machine(action.Machine))}
+	switch action.Kind {
+	case ActFirstConfig, ActConfirm:
+		a.mode = talos.ApplyNoReboot
+	case ActTry:
+		a.mode = talos.ApplyTry
+	case ActStage:
+		a.mode = talos.ApplyStaged
+	case ActReset:
+		a.partitions = []wipe{{Label: "EPHEMERAL", Wipe: true}}
+	case ActResetMachine:
+		a.partitions = []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
+	case ActBootstrap:
+		a.against = againstBootstrap(f.in, f.in.State, action.Operation != "")
+	}
+	if err := refuse(a); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func memberText(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	return hexID(id)
+}
+
+// ClusterOf takes one cluster out of a fleet, as the agent does.
+func ClusterOf(fleet *schema.Fleet, name, commit string) Cluster {
+	c := Cluster{Object: fleet.Cluster(name), Machines: fleet.MachinesOf(name), Commit: commit}
+	sortMachines(c.Machines)
+	for _, b := range fleet.Backups {
+		if b.Spec.ClusterRef.Name == name {
+			c.Backups = append(c.Backups, b)
+		}
+	}
+	return c
+}
+
+// StoppedBy says what findings stop in the agent, and LeftAlone which documents of a fleet it doesn't act on.
+func StoppedBy(findings []validate.Finding) validate.Stopped {
+	return validate.Stops(findings, kindsLeftAlone(true)...)
+}
+
+// LeftAlone says of each document that the agent leaves alone that it does.
+func LeftAlone(fleet *schema.Fleet) []validate.Finding { return leftAlone(fleet, true) }
+
+// Members gives the machines that stand behind the etcd members of a look, sorted by member; voters and healthy count them.
+func Members(in Input) (machines []string, voters, healthy, need int) {
+	view := viewEtcd(&in)
+	for _, m := range view.members {
+		machines = append(machines, nameOr(view.machine[m.ID], nameOr(m.Name, hexID(m.ID))))
+	}
+	voters, healthy, need = view.quorum()
+	return machines, voters, healthy, need
+}

@@ -1,0 +1,82 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/kube"
+	"ichor.maesh.dev/recovery"
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// Session is one connection to one boot of one machine; *talos.Session is one. It never reconnects.
+type Session interface {
+	Maintenance() bool
+	Fingerprint() string
+	UUID(ctx context.Context) (string, error)
+	BootID(ctx context.Context) (string, error)
+	EtcdData(ctx context.Context) (talos.Fact, error)
+	Members(ctx context.Context) ([]talos.EtcdMember, error)
+	ConfigDigests(ctx context.Context) (active, persistent string, err error)
+	Services(ctx context.Context) ([]talos.Service, error)
+	EtcdStatus(ctx context.Context) (talos.EtcdObservation, error)
+
+	// The calls that change something. The gate alone makes them.
+	ApplyConfig(ctx context.Context, request talos.ApplyRequest) error
+	Bootstrap(ctx context.Context) error
+	RemoveMember(ctx context.Context, id uint64) error
+	Reset(ctx context.Context, request talos.ResetRequest) error
+	Reboot(ctx context.Context, mode talos.RebootMode) error
+	Shutdown(ctx context.Context, force bool) error
+	RestartService(ctx context.Context, id string) error
+	Defragment(ctx context.Context) error
+	ForfeitLeadership(ctx context.Context) error
+
+	Close() error
+}
+
+// Nodes reaches the machines of one cluster.
+type Nodes interface {
+	// Observe looks at one machine, bounded by ctx; what can't be read is unknown.
+	Observe(ctx context.Context, target talos.Target) talos.Observation
+	// Dial connects to a configured machine as administrator, DialMaintenance to one in maintenance mode that shows this
+	// fingerprint.
+	Dial(ctx context.Context, target talos.Target) (Session, error)
+	DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error)
+	// Member is the etcd of a configured control plane, to take a snapshot from. It sends nothing yet.
+	Member(target talos.Target) backup.Node
+	// Recovery is the same machines for a restore.
+	Recovery() recovery.Nodes
+	Close() error
+}
+
+// Kubernetes is the API of one cluster's Kubernetes; *kube.Client is one.
+type Kubernetes interface {
+	Nodes(ctx context.Context) ([]kube.Node, error)
+
+	// The calls that change something. The gate alone makes them.
+	Cordon(ctx context.Context, node kube.Node, owner string) error
+	Uncordon(ctx context.Context, node kube.Node, owner string) (bool, error)
+	Evict(ctx context.Context, node kube.Node, options kube.EvictOptions) (kube.Drain, error)
+	DeleteNode(ctx context.Context, name, uid string) error
+}
+
+// StateStore is the handle on one cluster's state; *statefile.Cluster is one.
+type StateStore interface {
+	Load(ctx context.Context) (*statefile.State, error)
+	// Known is a copy of the state as this handle last read or wrote it, nil when it never did, and its generation.
+	Known() (*statefile.State, uint64)
+	Create(ctx context.Context, state *statefile.State, events ...statefile.Event) error
+	TakeOver(ctx context.Context) (*statefile.State, error)
+	Swap(ctx context.Context, change func(*statefile.State) error, events ...statefile.Event) error
+	Traces(ctx context.Context) ([]string, error)
+	// Begin makes the object that says that an operation was begun, with this nonce, unless it is there with another one.
+	Begin(ctx context.Context, name, digest, nonce string) error
+}
+
+// Lease says how old one's own lease is, by the clock that says most; ok is false when it isn't held. *statefile.Lease is one.
+type Lease interface {
+	Age() (age time.Duration, ok bool)
+}

@@ -1,0 +1,156 @@
+package reconcile
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"ichor.maesh.dev/kube"
+	"ichor.maesh.dev/talos"
+)
+
+// certificateLife is how long a certificate for the Kubernetes API lives: it is made anew for each connection.
+const certificateLife = 10 * time.Minute
+
+// OpenKubernetes gives the way to a cluster's Kubernetes API, with certificates minted from the cluster's bundle. They are of the group of
+// administrators: evictions and Nodes are nobody else's, and no role of Ichor's own needs to be made in the cluster first.
+func OpenKubernetes(now func() time.Time) func(*talos.Bundle, []string) (Kubernetes, error) {
+	return func(bundle *talos.Bundle, servers []string) (Kubernetes, error) {
+		client, err := kube.New(kube.Options{Servers: servers, CA: bundle.KubernetesCA(), Certificate: func() (tls.Certificate, error) {
+			return bundle.MintKubernetes("ichor", []string{talos.GroupMasters}, certificateLife, now())
+		}})
+		if err != nil {
+			return nil, err
+		}
+		return client, nil
+	}
+}
+
+// kubernetesLook bounds one look at the Kubernetes API.
+const kubernetesLook = 20 * time.Second
+
+// KubernetesServers are the addresses at which the Kubernetes API of a cluster is asked for, in that order: each control plane, and the
+// cluster's endpoint last, since a virtual address goes away with the machine that holds it.
+func KubernetesServers(c Cluster) []string {
+	var servers []string
+	for _, m := range c.Machines {
+		if isControlPlane(m) && m.Spec.Approved {
+			servers = append(servers, net.JoinHostPort(m.Spec.Host(), "6443"))
+		}
+	}
+	if c.Object.Spec.Endpoint != "" {
+		servers = append(servers, c.Object.Spec.Endpoint)
+	}
+	return servers
+}
+
+// kubernetes gives the way to the cluster's Kubernetes API, made anew when its addresses changed; nil and why where there is none.
+func (w *worker) kubernetes(desired Cluster) (Kubernetes, string) {
+	if w.agent.config.OpenKubernetes == nil {
+		return nil, errNoKubernetes.Error()
+	}
+	servers := KubernetesServers(desired)
+	if w.kube.api == nil || !slices.Equal(w.kube.servers, servers) || w.kube.bundle != w.bundle {
+		api, err := w.agent.config.OpenKubernetes(w.bundle, servers)
+		if err != nil {
+			return nil, w.agent.scrubber.Text(err.Error())
+		}
+		w.kube.api, w.kube.servers, w.kube.bundle = api, servers, w.bundle
+	}
+	return w.kube.api, ""
+}
+
+// lookAtKubernetes asks the Kubernetes API what it says of the cluster's machines.
+func (w *worker) lookAtKubernetes(ctx context.Context, desired Cluster, in *Input) *KubernetesView {
+	view := &KubernetesView{Nodes: map[string]kube.Node{}, Drain: w.kube.drain, DrainOf: w.kube.drainOf}
+	api, problem := w.kubernetes(desired)
+	if problem != "" {
+		view.Problem = problem
+		return view
+	}
+	ctx, cancel := context.WithTimeout(ctx, kubernetesLook)
+	defer cancel()
+	nodes, err := api.Nodes(ctx)
+	if err != nil {
+		view.Problem = w.agent.scrubber.Text(err.Error())
+		return view
+	}
+	view.match(in, nodes)
+	return view
+}
+
+// match finds the machine behind each Node: the one whose UUID its kubelet reports, else the one of its name. A Node that speaks of
+// another machine's UUID is never taken for one of the same name.
+func (v *KubernetesView) match(in *Input, nodes []kube.Node) {
+	names := in.names()
+	for _, node := range nodes {
+		name := ""
+		for _, machine := range names {
+			if sameUUID(in.uuid(machine), node.SystemUUID) {
+				name = machine
+			}
+		}
+		for _, machine := range names {
+			if _, taken := v.Nodes[machine]; name == "" && !taken && strings.EqualFold(in.hostname(machine), node.Name) && in.hostname(machine) != "" {
+				name = machine
+			}
+		}
+		if _, taken := v.Nodes[name]; name == "" || taken {
+			v.Strangers = append(v.Strangers, node)
+			continue
+		}
+		v.Nodes[name] = node
+	}
+}
+
+// names are the machines in Git and those that only the state knows, sorted.
+func (in *Input) names() []string {
+	var names []string
+	for _, m := range in.Cluster.Machines {
+		names = append(names, m.Metadata.Name)
+	}
+	for name := range in.State.Machines {
+		if in.Cluster.Machine(name) == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// uuid is the UUID of a machine by Git, else by the state.
+func (in *Input) uuid(name string) string {
+	if m := in.Cluster.Machine(name); m != nil {
+		return m.Spec.UUID
+	}
+	return in.remembered(name).UUID
+}
+
+// sameUUID says whether two UUIDs are of one machine: some firmware writes the first three parts the other way round, and the kernel
+// and Talos don't always agree on which it is.
+func sameUUID(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	return strings.EqualFold(a, b) || strings.EqualFold(a, swapped(b))
+}
+
+func swapped(uuid string) string {
+	parts := strings.Split(uuid, "-")
+	if len(parts) != 5 {
+		return uuid
+	}
+	for n := range 3 {
+		raw, err := hex.DecodeString(parts[n])
+		if err != nil {
+			return uuid
+		}
+		slices.Reverse(raw)
+		parts[n] = hex.EncodeToString(raw)
+	}
+	return strings.Join(parts, "-")
+}

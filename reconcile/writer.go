@@ -1,0 +1,110 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"time"
+
+	"ichor.maesh.dev/schema"
+	"ichor.maesh.dev/statefile"
+)
+
+// own makes this process the writer of the cluster's state, once for each time it takes the lease, and reads the state.
+func (w *worker) own(ctx context.Context) (*statefile.State, error) {
+	token, held := w.agent.lease(w.name)
+	if !held {
+		w.owned = false
+		return nil, w.agent.standby(w.name)
+	}
+	if w.owned && w.token != token {
+		w.owned = false
+	}
+	if !w.owned {
+		if w.lostTo == token && token != 0 {
+			return nil, trouble("OtherWriter", "another agent made itself the writer of %s although this one holds the lease: this one stops here; "+
+				"look for an agent with another --shards, or a restore that is under way", w.name)
+		}
+		if err := w.takeOver(ctx); err != nil {
+			return nil, stateTrouble(w.name, err)
+		}
+		w.owned, w.token, w.lostTo, w.ownedAt = true, token, 0, w.agent.clocks.Now()
+	}
+	state, err := w.state.Load(ctx)
+	if errors.Is(err, statefile.ErrNotFound) {
+		// The next pass makes it anew, as one that was lost.
+		w.owned = false
+		return nil, trouble("StateUnavailable", "the state of %s is gone from the store while this agent worked with it: it is made anew, and the "+
+			"machines are adopted as they are", w.name)
+	}
+	if err != nil {
+		return nil, w.fenced(err)
+	}
+	if len(state.Cluster.CAs) > 0 && !reflect.DeepEqual(state.Cluster.CAs, w.bundle.CAs()) {
+		return nil, trouble("WrongBundle", "the secrets bundle of %s has other certificate authorities than its machines were configured with: nothing "+
+			"would reach them any more; put the former bundle back", w.name)
+	}
+	if state.Cluster.BundleFingerprint != "" && state.Cluster.BundleFingerprint != w.bundle.Fingerprint() {
+		return nil, trouble("WrongBundle", "the state of %s is of another secrets bundle: every backup would be orphaned; put the former one back", w.name)
+	}
+	return state, nil
+}
+
+// writerAge is how long this process has been the writer, by the clock that nobody can set.
+func (w *worker) writerAge() time.Duration {
+	return w.agent.clocks.Now().Monotonic - w.ownedAt.Monotonic
+}
+
+// takeOver swaps this process in as the writer, and makes the state where there is none.
+func (w *worker) takeOver(ctx context.Context) error {
+	_, err := w.state.TakeOver(ctx)
+	if !errors.Is(err, statefile.ErrNotFound) {
+		return err
+	}
+	traces, err := w.state.Traces(ctx)
+	if err != nil {
+		return err
+	}
+	state := &statefile.State{
+		SchemaVersion: statefile.SchemaVersion,
+		Cluster: statefile.ClusterIdentity{Name: w.name, ID: schema.ClusterID(w.bundle.ClusterID()),
+			BundleFingerprint: w.bundle.Fingerprint(), CAs: w.bundle.CAs()},
+	}
+	message := "nothing of this cluster was in the store"
+	if known, _ := w.state.Known(); known != nil {
+		traces = append(traces, "this agent's own memory of it")
+	}
+	if len(traces) > 0 {
+		// Something of a past is there without its state: what it knew is lost.
+		state.Origin = statefile.OriginLost
+		message = "the state is gone and these speak of a past: " + strings.Join(traces, ", ")
+		w.log.Warn("the state of this cluster is lost", "traces", strings.Join(traces, ", "))
+	}
+	return w.state.Create(ctx, state, statefile.Event{Action: "StateCreated", Message: message})
+}
+
+// fenced notes that another writer was found; this process then stops for the cluster until it takes the lease again.
+func (w *worker) fenced(err error) error {
+	if errors.Is(err, statefile.ErrOtherWriter) || errors.Is(err, statefile.ErrNotWriter) {
+		w.owned, w.lostTo = false, w.token
+	}
+	return stateTrouble(w.name, err)
+}
+
+func stateTrouble(cluster string, err error) error {
+	reason := "StateUnavailable"
+	var forged *statefile.StateForgedError
+	var rolledBack *statefile.StateRolledBackError
+	switch {
+	case errors.As(err, &forged):
+		reason = "StateForged"
+	case errors.As(err, &rolledBack):
+		reason = "StateRolledBack"
+	case errors.Is(err, statefile.ErrNewerSchema):
+		reason = "StateNewer"
+	case errors.Is(err, statefile.ErrOtherWriter), errors.Is(err, statefile.ErrNotWriter):
+		reason = "OtherWriter"
+	}
+	return trouble(reason, "nothing is done for %s: %w", cluster, err)
+}
