@@ -1,0 +1,377 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/backup/revision"
+	"ichor.maesh.dev/reconcile"
+	"ichor.maesh.dev/recovery"
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// answerLimit is how long control planes may take to answer before anything is begun.
+const answerLimit = 10 * time.Minute
+
+// recoverer is one run of the command.
+type recoverer struct {
+	*app
+	*restoreFlags
+	cmd    *cobra.Command
+	marker *recoveryMarker
+	nodes  recovery.Nodes
+	config func(string, talos.Observation) (recovery.Config, string)
+	timing recovery.Timing
+	// store and state are nil without --state.
+	store statefile.Store
+	state *statefile.Cluster
+	mark  string
+}
+
+func (a *app) recoverCluster(cmd *cobra.Command, f *restoreFlags) error {
+	if err := f.loadRestore(cmd, a); err != nil {
+		return err
+	}
+	r := &recoverer{app: a, restoreFlags: f, cmd: cmd, timing: recovery.DefaultTiming().Scaled(f.timeScale)}
+	defer r.close()
+	if err := r.open(cmd.Context()); err != nil {
+		return err
+	}
+	found, err := r.marker.read(cmd.Context())
+	switch {
+	case errors.Is(err, recovery.ErrOtherRestore):
+		return answerNo(err, "let the agent finish it, or follow what its status says")
+	case err != nil:
+		return cannot(err, "")
+	case found != nil && found.Phase == recovery.PhaseDone:
+		if released, err := r.releaseEnded(cmd.Context(), found); released || err != nil {
+			return err
+		}
+	case found != nil && !f.startOver:
+		return r.goOn(cmd.Context(), found)
+	}
+	return r.beginAnew(cmd.Context(), found)
+}
+
+// open makes the connections. It changes nothing.
+func (r *recoverer) open(ctx context.Context) (err error) {
+	if r.restoreFlags.state.url != "" {
+		if r.store, err = r.restoreFlags.state.open(ctx, r.scrubber, false); err != nil {
+			return err
+		}
+		r.mark = statefile.LocationHash(r.store)
+		if r.state, err = statefile.OpenCluster(r.store, statefile.Options{Name: r.name, Sealer: r.owner.Sealer, WriterID: statefile.NewNonce(), Clock: r.clock}); err != nil {
+			return cannot(err, "")
+		}
+	}
+	if r.marker, err = r.openMarker(r.cmd); err != nil {
+		return err
+	}
+	client := talos.NewClient(r.secrets, talos.ClientOptions{Clock: r.clock, Scrubber: r.scrubber})
+	r.nodes = recovery.TalosNodes(client)
+	if !r.fleeted {
+		return nil
+	}
+	var networks []netip.Prefix
+	for _, text := range r.trusted {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return usageError(fmt.Errorf("--trust-maintenance-network %s is not a network", text), "write it as in 10.0.0.0/24")
+		}
+		networks = append(networks, network.Masked())
+	}
+	cluster, err := r.findCluster()
+	if err != nil {
+		return err
+	}
+	r.config = recoveryConfigs(reconcile.NewComparer(r.tree, cluster, r.secrets, r.opened, r.mark), r.declared, networks)
+	return nil
+}
+
+func (r *recoverer) close() {
+	if r.marker != nil {
+		_ = r.marker.close()
+	}
+	if r.store != nil {
+		_ = r.store.Close()
+	}
+}
+
+// say shows a line of progress.
+func (r *recoverer) say(line string) {
+	fmt.Fprintf(r.err, "%s %s\n", r.clock.Now().UTC().Format("15:04:05"), r.clean(r.scrubber.Text(line)))
+}
+
+// releaseEnded gives back the lock of a recovery that ended, and whose process died before it did.
+func (r *recoverer) releaseEnded(ctx context.Context, found *recovery.Marker) (bool, error) {
+	if r.state == nil {
+		return false, nil
+	}
+	id, _, err := recovery.Standing(ctx, r.state)
+	if err != nil {
+		return false, r.stateTrouble(err)
+	}
+	if id != found.ID {
+		return false, nil
+	}
+	if err := r.fence(id).Release(ctx, "the cluster was recovered"); err != nil {
+		return false, r.stateTrouble(err)
+	}
+	fmt.Fprintf(r.out, "%s was recovered at %s already; its lock is given back now\n", r.name, found.Ended.Format(time.RFC3339))
+	return true, nil
+}
+
+func (r *recoverer) fence(id string) *recovery.StateFence {
+	return &recovery.StateFence{State: r.state, ID: id}
+}
+
+func (r *recoverer) stateTrouble(err error) error {
+	var fenced *recovery.FenceError
+	if errors.As(err, &fenced) {
+		return answerNo(err, "")
+	}
+	return cannot(fmt.Errorf("the state of %s: %w", r.name, err), "where it is lost, leave --state out and stop every agent first")
+}
+
+// goOn goes on with the recovery that is under way.
+func (r *recoverer) goOn(ctx context.Context, found *recovery.Marker) error {
+	switch {
+	case found.Cluster.ID != r.owner.ClusterID:
+		return answerNo(fmt.Errorf("%s is of a recovery of another cluster", r.marker.Location()), "give the bundle of that cluster")
+	case r.snapshot != "latest" && r.snapshot != found.Snapshot.Name:
+		return answerNo(fmt.Errorf("a recovery from %s is under way", found.Snapshot.Name), "leave --snapshot out to go on with it, or give --start-over to begin anew")
+	}
+	fmt.Fprintf(r.err, "a recovery of %s from %s, begun at %s, is under way (%s); it is gone on with\n", r.name, r.clean(found.Snapshot.Name),
+		found.Began.Format(time.RFC3339), found.Phase)
+	if found.Problem != "" {
+		fmt.Fprintf(r.err, "  the last run stopped: %s\n", r.clean(found.Problem))
+	}
+	if err := r.adjust(found); err != nil {
+		return err
+	}
+	spool, err := backup.OpenSpool(r.spool)
+	if err != nil {
+		return cannot(err, "give another folder with --spool")
+	}
+	ready, err := r.prepare(r.cmd, r.app, found.Snapshot.Name, spool, func(int64) (int64, error) { return found.Snapshot.Raised, nil })
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ready.Close() }()
+	if ready.digest != found.Snapshot.SHA256 {
+		return answerNo(fmt.Errorf("%s is not the snapshot that this recovery began with: its SHA-256 is %s, and was %s", r.clean(ready.name), ready.digest, found.Snapshot.SHA256),
+			"give the one that it began with, or --start-over to begin anew")
+	}
+	return r.drive(ctx, found, ready, spool)
+}
+
+// adjust takes into a marker what the command line says anew: addresses, machines that may be wiped, machines that are gone.
+func (r *recoverer) adjust(m *recovery.Marker) error {
+	if err := m.Leave(r.without); err != nil {
+		return answerNo(err, "power it off for good, and give --start-over with --without")
+	}
+	if len(r.controlPlanes) > 0 {
+		for _, given := range r.machines {
+			at := slices.IndexFunc(m.Machines, func(one recovery.Machine) bool { return one.Name == given.Name })
+			if at < 0 {
+				return answerNo(fmt.Errorf("the recovery that is under way is not of %s", given.Name), "give --start-over to begin anew with it")
+			}
+			m.Machines[at].Endpoint = given.Endpoint
+		}
+	}
+	for _, name := range r.wipe {
+		if !slices.ContainsFunc(m.Machines, func(one recovery.Machine) bool { return one.Name == name }) {
+			return usageError(fmt.Errorf("--wipe %s names none of the control planes", name), "")
+		}
+		if !slices.Contains(m.Wipe, name) {
+			m.Wipe = append(m.Wipe, name)
+		}
+	}
+	return nil
+}
+
+// beginAnew prepares a recovery, shows it, asks, and begins.
+func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) error {
+	for _, name := range r.wipe {
+		if !slices.ContainsFunc(r.machines, func(one recovery.Machine) bool { return one.Name == name }) {
+			return usageError(fmt.Errorf("--wipe %s names none of the control planes", name), "")
+		}
+	}
+	spool, err := backup.OpenSpool(r.spool)
+	if err != nil {
+		return cannot(err, "give another folder with --spool")
+	}
+	known := revision.Known{NewestListed: r.marker.newest}
+	assessment := recovery.Assessment{Machines: r.machines, Wipe: r.wipe, Mark: r.mark}
+	if before != nil {
+		known.LastRestore, assessment.LastTarget = before.Snapshot.Raised, before.Target
+	}
+	plan, err := r.assess(ctx, assessment)
+	if err != nil {
+		return err
+	}
+	if len(plan.Blockers) > 0 {
+		return answerNo(fmt.Errorf("the recovery can't begin, and nothing was changed: %s", strings.Join(plan.Blockers, "; ")), "")
+	}
+	ready, err := r.prepare(r.cmd, r.app, r.snapshot, spool, func(own int64) (int64, error) {
+		if !r.bump {
+			return 0, nil
+		}
+		known.Snapshot = own
+		return revision.Target(known)
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ready.Close() }()
+	r.show(plan, ready)
+	m := &recovery.Marker{
+		Cluster:  recovery.Cluster{Name: r.name, ID: r.owner.ClusterID},
+		Snapshot: recovery.Snapshot{Name: ready.name, SHA256: ready.digest, Revision: ready.Before.Revision, Keys: ready.Before.Keys},
+		Machines: plan.Machines, Target: plan.Target, Wipe: r.wipe,
+	}
+	if ready.After.Revision != ready.Before.Revision {
+		m.Snapshot.Raised = ready.After.Revision
+	}
+	if before != nil {
+		m.Driver.Epoch = before.Driver.Epoch
+	}
+	if before != nil && before.Phase != recovery.PhaseDone {
+		m.ID = before.ID // whose lock stands in the state
+	}
+	return r.drive(ctx, m, ready, spool)
+}
+
+// assess looks at the machines until all is known.
+func (r *recoverer) assess(ctx context.Context, assessment recovery.Assessment) (recovery.Plan, error) {
+	began, said := r.clock.Now(), ""
+	for {
+		assessment.Seen = recovery.LookAt(ctx, r.nodes, r.machines, r.config)
+		assessment.Strangers = recovery.Strangers(ctx, r.nodes, r.machines, assessment.Seen)
+		plan := recovery.Assess(assessment)
+		if len(plan.Blockers) > 0 || len(plan.Waits) == 0 {
+			return plan, nil
+		}
+		if line := strings.Join(plan.Waits, "; "); line != said {
+			said = line
+			r.say("waiting: " + line)
+		}
+		if r.clock.Since(began) > answerLimit {
+			return plan, answerNo(fmt.Errorf("nothing was changed: after %s it is still so: %s", answerLimit, said), "power on what doesn't answer, or leave it out with --without NAME")
+		}
+		timer := r.clock.NewTimer(r.timing.Look)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return plan, ctx.Err()
+		case <-timer.C():
+		}
+	}
+}
+
+// show prints what would be done.
+func (r *recoverer) show(plan recovery.Plan, ready *readySnapshot) {
+	fmt.Fprintf(r.err, "\nrecover %s from %s: %d keys, revision %d", r.clean(r.name), r.clean(ready.name), ready.Before.Keys, ready.Before.Revision)
+	if at, ok := backup.ParseName(ready.name); ok {
+		fmt.Fprintf(r.err, ", taken %s ago", r.clock.Since(at).Round(time.Minute))
+	}
+	fmt.Fprintln(r.err, "\n  everything that changed in Kubernetes since then is lost")
+	if ready.After.Revision != ready.Before.Revision {
+		fmt.Fprintf(r.err, "  its revision is raised to %d: clients that lived through the loss read everything anew\n", ready.After.Revision)
+	} else {
+		fmt.Fprintln(r.err, "  its revision is not raised: clients that lived through the loss may be wrong without noticing; restart them all")
+	}
+	for _, line := range plan.Lines {
+		fmt.Fprintf(r.err, "  %s\n", r.clean(line))
+	}
+	for _, line := range plan.Warnings {
+		fmt.Fprintf(r.err, "  WARNING: %s\n", r.clean(line))
+	}
+	fmt.Fprintln(r.err)
+}
+
+// drive asks, fences, and runs to the end.
+func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readySnapshot, spool *backup.Spool) error {
+	if r.state == nil {
+		fmt.Fprintln(r.err, "WARNING: without --state nothing keeps an agent from acting meanwhile: no agent may be running for this cluster")
+	}
+	if err := r.confirmName(ctx, r.name, r.confirm, "recover it"); err != nil {
+		return err
+	}
+	fence, err := r.takeFence(ctx, m)
+	if err != nil {
+		return err
+	}
+	run := &recovery.Run{
+		Nodes: r.nodes, Marker: r.marker, Fence: fence, Prepared: ready.Prepared, Config: r.config, Count: recovery.CountIn(spool), Say: r.say,
+		Clock: r.clock, Clocks: statefile.SystemClocks(), Timing: r.timing, Scrubber: r.scrubber,
+	}
+	if err := run.Begin(ctx, m); err != nil {
+		return cannot(fmt.Errorf("%w; nothing was sent to any machine", err), "")
+	}
+	ended, err := run.Go(ctx)
+	var stopped *recovery.StoppedError
+	var fenced *recovery.FenceError
+	switch {
+	case errors.As(err, &stopped), errors.As(err, &fenced), errors.Is(err, recovery.ErrOtherDriver):
+		return answerNo(fmt.Errorf("the recovery of %s is not at its end: %w", r.name, err), "")
+	case err != nil:
+		return cannot(fmt.Errorf("the recovery of %s was broken off: %w", r.name, err), "")
+	}
+	if state, ok := fence.(*recovery.StateFence); ok {
+		if err := state.Release(ctx, "the cluster was recovered from "+ended.Snapshot.Name); err != nil {
+			return cannot(fmt.Errorf("%s is recovered, and its lock could not be given back: %w", r.name, err), "")
+		}
+	}
+	fmt.Fprintf(r.out, "%s is recovered from %s: %s; %d control planes have joined\n", r.name, r.clean(ended.Snapshot.Name), ended.Recovered.Verified, len(ended.Machines))
+	fmt.Fprintln(r.out, "now start the agent; restart the agents that ran meanwhile, which stopped when this took the state over")
+	return nil
+}
+
+// takeFence takes the cluster lock where there is a state, and waits for what an agent had begun.
+func (r *recoverer) takeFence(ctx context.Context, m *recovery.Marker) (recovery.Fence, error) {
+	if r.state == nil {
+		if m.ID == "" {
+			m.ID = recovery.NewID()
+		}
+		return recovery.NoFence{}, nil
+	}
+	id, intent, err := recovery.Standing(ctx, r.state)
+	if err != nil {
+		return nil, r.stateTrouble(err)
+	}
+	if m.ID == "" {
+		if m.ID = id; id == "" { // one that stands is of a run that died before it wrote the marker
+			m.ID = recovery.NewID()
+		}
+	}
+	fence := r.fence(m.ID)
+	identity := statefile.ClusterIdentity{Name: r.name, ID: r.owner.ClusterID, BundleFingerprint: r.secrets.Fingerprint(), CAs: r.secrets.CAs()}
+	if err := fence.Take(ctx, identity, r.clock.Now().UTC()); err != nil {
+		return nil, r.stateTrouble(err)
+	}
+	if intent == nil {
+		return fence, nil
+	}
+	if left := r.timing.Standing - r.clock.Since(intent.At); left > 0 {
+		left = min(left, r.timing.Standing)
+		r.say(fmt.Sprintf("an agent had begun %s on %s at %s: its end is waited for, %s", intent.Action, intent.Machine, intent.At.Format(time.RFC3339), left.Round(time.Second)))
+		timer := r.clock.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-timer.C():
+		}
+	}
+	return fence, nil
+}
