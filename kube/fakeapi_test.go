@@ -195,6 +195,8 @@ func (c *fakeCluster) handler() http.Handler {
 		answer(w, coordinationv1.LeaseList{TypeMeta: metav1.TypeMeta{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1"}, Items: c.leases})
 	})
 	handle("GET /api/v1/pods", c.listPods)
+	handle("GET /api/v1/namespaces/{namespace}/pods", c.listPods)
+	handle("DELETE /api/v1/namespaces/{namespace}/pods/{name}", c.deletePod)
 	handle("POST /api/v1/namespaces/{namespace}/pods/{name}/eviction", c.evictPod)
 	handle("GET /apis/apps/v1/namespaces/{namespace}/daemonsets/{name}", func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range c.daemonSets {
@@ -274,12 +276,34 @@ func (c *fakeCluster) deleteNode(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// listPods gives the pods of a node in pages of the size asked for, as the API server does.
+func (c *fakeCluster) deletePod(w http.ResponseWriter, r *http.Request) {
+	var options metav1.DeleteOptions
+	if err := json.NewDecoder(r.Body).Decode(&options); err != nil {
+		c.t.Errorf("delete options can't be read: %v", err)
+	}
+	for i := range c.pods {
+		pod := &c.pods[i]
+		if pod.Namespace != r.PathValue("namespace") || pod.Name != r.PathValue("name") {
+			continue
+		}
+		if options.Preconditions == nil || *options.Preconditions.UID != pod.UID {
+			conflict(w, "pods", pod.Name, "the UID in the precondition does not match")
+			return
+		}
+		now := metav1.Now()
+		pod.DeletionTimestamp = &now
+		answer(w, pod)
+		return
+	}
+	notFound(w, "pods", r.PathValue("name"))
+}
+
+// listPods gives the pods of a node, or of a namespace, in pages of the size asked for, as the API server does.
 func (c *fakeCluster) listPods(w http.ResponseWriter, r *http.Request) {
-	node := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
+	node, namespace := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName="), r.PathValue("namespace")
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
 	for _, pod := range c.pods {
-		if pod.Spec.NodeName == node {
+		if namespace != "" && pod.Namespace == namespace || namespace == "" && pod.Spec.NodeName == node {
 			list.Items = append(list.Items, pod)
 		}
 	}

@@ -46,6 +46,7 @@ func TestKubernetes(t *testing.T) {
 		{"a StatefulSet's pod that was made anew elsewhere is not evicted", movedPod},
 		{"a pod that doesn't end is waited for and named", slowPod},
 		{"a drain waits for volumes to be detached", volumes},
+		{"a pod of kube-proxy is deleted by its UID and made anew", replacedAgents},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
