@@ -86,7 +86,7 @@ func (g *Gate) lookAtNode(ctx context.Context, c call, a attempt) (Session, atte
 	if seen.Mode != talos.ModeUnknown && seen.UUID == "" {
 		return failed(fmt.Errorf("what answers at the address of %s doesn't say which machine it is: %s", c.action.Machine, nameOr(seen.Problem, "no reason given")))
 	}
-	if seen.Mode == talos.ModeConfigured && sameUUID(seen.UUID, c.declared) {
+	if seen.Mode == talos.ModeConfigured && talos.SameUUID(seen.UUID, c.declared) {
 		return failed(fmt.Errorf("%s runs and is configured, and its kubelet would make the Node anew", c.action.Machine))
 	}
 	a.uuid, a.boot = c.declared, c.action.Boot // the machine is gone, and with it whoever could say so

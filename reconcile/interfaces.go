@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"ichor.maesh.dev/backup"
-	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
@@ -54,12 +53,12 @@ type Nodes interface {
 
 // Kubernetes is the API of one cluster's Kubernetes; *kube.Client is one.
 type Kubernetes interface {
-	Nodes(ctx context.Context) ([]kube.Node, error)
+	// Its calls that change something are the gate's, and a restore's.
+	recovery.Kubernetes
+	// Revision is the one that etcd has reached, as the API server sees it.
+	Revision(ctx context.Context) (int64, error)
 
-	// The calls that change something. The gate alone makes them.
-	Cordon(ctx context.Context, node kube.Node, owner string) error
-	Uncordon(ctx context.Context, node kube.Node, owner string) (bool, error)
-	Evict(ctx context.Context, node kube.Node, options kube.EvictOptions) (kube.Drain, error)
+	// DeleteNode is the gate's alone.
 	DeleteNode(ctx context.Context, name, uid string) error
 }
 

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"net"
 	"slices"
 	"strings"
@@ -90,7 +89,7 @@ func (v *KubernetesView) match(in *Input, nodes []kube.Node) {
 	for _, node := range nodes {
 		name := ""
 		for _, machine := range names {
-			if sameUUID(in.uuid(machine), node.SystemUUID) {
+			if talos.SameUUID(in.uuid(machine), node.SystemUUID) {
 				name = machine
 			}
 		}
@@ -128,29 +127,4 @@ func (in *Input) uuid(name string) string {
 		return m.Spec.UUID
 	}
 	return in.remembered(name).UUID
-}
-
-// sameUUID says whether two UUIDs are of one machine: some firmware writes the first three parts the other way round, and the kernel
-// and Talos don't always agree on which it is.
-func sameUUID(a, b string) bool {
-	if a == "" || b == "" {
-		return false
-	}
-	return strings.EqualFold(a, b) || strings.EqualFold(a, swapped(b))
-}
-
-func swapped(uuid string) string {
-	parts := strings.Split(uuid, "-")
-	if len(parts) != 5 {
-		return uuid
-	}
-	for n := range 3 {
-		raw, err := hex.DecodeString(parts[n])
-		if err != nil {
-			return uuid
-		}
-		slices.Reverse(raw)
-		parts[n] = hex.EncodeToString(raw)
-	}
-	return strings.Join(parts, "-")
 }

@@ -105,6 +105,12 @@ func (k *fakeKubernetes) Evict(_ context.Context, node kube.Node, _ kube.EvictOp
 	return kube.Drain{Left: []kube.Pod{{Namespace: "shop", Name: "web-0", Terminating: why == "", Why: why}}}, nil
 }
 
+func (k *fakeKubernetes) Revision(context.Context) (int64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return 1, k.down
+}
+
 func (k *fakeKubernetes) DeleteNode(_ context.Context, name, uid string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -397,6 +397,8 @@ func (k modelKubernetes) Evict(_ context.Context, node kube.Node, _ kube.EvictOp
 	return *k.model.drain, nil
 }
 
+func (k modelKubernetes) Revision(context.Context) (int64, error) { return 1, nil }
+
 func (k modelKubernetes) DeleteNode(_ context.Context, _, uid string) error {
 	return k.ask(Action{Kind: ActDeleteNode, NodeUID: uid})
 }

@@ -166,7 +166,7 @@ func (w *worker) beginRestore(ctx context.Context, desired Cluster, r *restorati
 		return nil
 	case mine:
 		view.Marked = true
-		return w.goOnRestore(ctx, r, file, found, view)
+		return w.goOnRestore(ctx, desired, r, file, found, view)
 	case r.order.Marked:
 		return fmt.Errorf("%w: %s", errRestoreLost, file.Location())
 	case found != nil && found.Phase != recovery.PhaseDone:
@@ -175,7 +175,7 @@ func (w *worker) beginRestore(ctx context.Context, desired Cluster, r *restorati
 	case r.order.Refuse != "":
 		return errors.New(r.order.Refuse)
 	}
-	return w.newRestore(ctx, r, file, found, view)
+	return w.newRestore(ctx, desired, r, file, found, view)
 }
 
 var errRestoreLost = errors.New("the marker of this restore is gone, or another restore's stands in its place")
@@ -189,16 +189,16 @@ func readMarker(ctx context.Context, file *backup.Marker) (*recovery.Marker, err
 }
 
 // goOnRestore makes this process the driver of the restore that a marker speaks of.
-func (w *worker) goOnRestore(ctx context.Context, r *restoration, file *backup.Marker, found *recovery.Marker, view *RestoreView) (err error) {
+func (w *worker) goOnRestore(ctx context.Context, desired Cluster, r *restoration, file *backup.Marker, found *recovery.Marker, view *RestoreView) (err error) {
 	if r.ready, err = w.readyFor(ctx, r.place, found.Pinned, found.Snapshot.SHA256, 0, func(int64) (int64, error) { return found.Snapshot.Raised, nil }); err != nil {
 		return err
 	}
 	view.Step, view.Say = string(found.Phase), "it is gone on with from its marker"
-	return w.drive(ctx, r, file, found)
+	return w.drive(ctx, desired, r, file, found)
 }
 
 // newRestore checks the snapshot, pins it, makes it ready, and writes the marker: from then on the restore is under way.
-func (w *worker) newRestore(ctx context.Context, r *restoration, file *backup.Marker, before *recovery.Marker, view *RestoreView) error {
+func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration, file *backup.Marker, before *recovery.Marker, view *RestoreView) error {
 	spec := r.order.Spec
 	contents, err := r.place.Contents(ctx)
 	if err != nil {
@@ -239,7 +239,7 @@ func (w *worker) newRestore(ctx context.Context, r *restoration, file *backup.Ma
 	if err := (restoreFence{w, r.order.Digest}).Hold(ctx); err != nil {
 		return err
 	}
-	if err := w.drive(ctx, r, file, m); errors.Is(err, statefile.ErrUnacknowledged) {
+	if err := w.drive(ctx, desired, r, file, m); errors.Is(err, statefile.ErrUnacknowledged) {
 		return &awayError{err} // it may stand there: it is read again
 	} else if err != nil {
 		return err
@@ -277,8 +277,9 @@ func (w *worker) readyFor(ctx context.Context, place *keeper.Place, name, digest
 }
 
 // drive makes this process the driver of a restore.
-func (w *worker) drive(ctx context.Context, r *restoration, file *backup.Marker, m *recovery.Marker) error {
-	run := &recovery.Run{Nodes: w.nodes.Recovery(), Marker: file, Fence: restoreFence{w, r.order.Digest}, Prepared: r.ready, Count: recovery.CountIn(w.agent.backups.Spool),
+func (w *worker) drive(ctx context.Context, desired Cluster, r *restoration, file *backup.Marker, m *recovery.Marker) error {
+	run := &recovery.Run{Nodes: w.nodes.Recovery(), Marker: file, Fence: restoreFence{w, r.order.Digest}, Prepared: r.ready,
+		Kubernetes: w.restoreKubernetes(desired), Count: recovery.CountIn(w.agent.backups.Spool),
 		Say:   func(line string) { w.log.Info("restore", "says", w.agent.scrubber.Text(line)) },
 		Clock: w.agent.clock, Clocks: w.agent.clocks, Timing: w.agent.config.RecoveryTiming, Scrubber: w.agent.scrubber}
 	if err := run.Begin(ctx, m); err != nil {
@@ -286,6 +287,16 @@ func (w *worker) drive(ctx context.Context, r *restoration, file *backup.Marker,
 	}
 	r.run = run
 	return nil
+}
+
+// restoreKubernetes gives a restore the way to the Kubernetes API; nil where there is none.
+func (w *worker) restoreKubernetes(desired Cluster) recovery.Kubernetes {
+	api, problem := w.kubernetes(desired)
+	if problem != "" {
+		w.log.Warn("a restore does without the Kubernetes API", "problem", problem)
+		return nil
+	}
+	return api
 }
 
 // restoreFence lets a restore do something only while its operation runs, holds the cluster lock, and this process is the state's writer with
@@ -330,6 +341,9 @@ func (f restoreFence) write(ctx context.Context, event statefile.Event) error {
 	}
 	return f.lease()
 }
+
+// Check wants a young lease, and that the last pass found the restore to be this process's.
+func (f restoreFence) Check(context.Context) error { return f.lease() }
 
 func (f restoreFence) lease() error {
 	if age, held := f.w.agent.leaseOf(f.w.name).Age(); !held || age >= freshLease {

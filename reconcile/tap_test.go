@@ -243,6 +243,13 @@ func (k tappedKubernetes) Evict(ctx context.Context, node kube.Node, options kub
 	return drain, err
 }
 
+func (k tappedKubernetes) Revision(ctx context.Context) (int64, error) {
+	if err := k.tap.alive(); err != nil {
+		return 0, err
+	}
+	return k.inner.Revision(ctx)
+}
+
 func (k tappedKubernetes) DeleteNode(ctx context.Context, name, uid string) error {
 	return k.tap.around("DeleteNode "+name, func() error { return k.inner.DeleteNode(ctx, name, uid) })
 }

@@ -50,6 +50,8 @@ type Fence interface {
 	Hold(ctx context.Context) error
 	// Begin is Hold for a call that is about to be made: where agents keep such intents it is written there, before the marker.
 	Begin(ctx context.Context, intent Intent) error
+	// Check is Hold for a call that nothing hangs on, as to Kubernetes: it writes nothing.
+	Check(ctx context.Context) error
 }
 
 // ErrMoved: the machine is no longer what was decided on, so nothing was sent.

@@ -53,7 +53,9 @@ type Input struct {
 	Silent time.Duration
 	// Outside is for how long it has seen a machine as a member that the target's etcd doesn't list, by name.
 	Outside map[string]time.Duration
-	Timing  Timing
+	// Kubernetes is what a look at the Kubernetes API showed; nil in the phases that don't ask it.
+	Kubernetes *KubernetesSeen
+	Timing     Timing
 }
 
 // notSent begins the message of an intent whose call this process did not make.

@@ -96,6 +96,9 @@ func (f *StateFence) Hold(ctx context.Context) error {
 // Begin is Hold: the marker alone holds this recovery's intents.
 func (f *StateFence) Begin(ctx context.Context, _ Intent) error { return f.Hold(ctx) }
 
+// Check is Hold.
+func (f *StateFence) Check(ctx context.Context) error { return f.Hold(ctx) }
+
 // Release gives the lock back, and lets go of what agents had begun before: none of that is still to come.
 func (f *StateFence) Release(ctx context.Context, what string) error {
 	if err := f.Hold(ctx); err != nil {
@@ -119,3 +122,6 @@ func (NoFence) Hold(context.Context) error { return nil }
 
 // Begin never fails.
 func (NoFence) Begin(context.Context, Intent) error { return nil }
+
+// Check never fails.
+func (NoFence) Check(context.Context) error { return nil }

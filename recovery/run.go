@@ -35,6 +35,8 @@ type Run struct {
 	Nodes  Nodes
 	Marker MarkerFile
 	Fence  Fence
+	// Kubernetes is asked once etcd answers again; nil: no way to it is known.
+	Kubernetes Kubernetes
 	// Prepared is the snapshot as it is uploaded.
 	Prepared *revision.Prepared
 	// Config renders the config of a machine in maintenance mode, as it was last seen, or says in a sentence why it gets none. Nil: none
@@ -56,7 +58,9 @@ type Run struct {
 	silent time.Time
 	// outside is since when a machine has been a member that the target's etcd doesn't list.
 	outside map[string]time.Time
-	said    string
+	// away is since when the Kubernetes API has been asked in vain; the zero time: it answered, or was not asked.
+	away time.Time
+	said string
 }
 
 // StoppedError: the recovery can't go on by itself, and why. The marker stays; the same command goes on.
@@ -170,7 +174,7 @@ func (r *Run) step(ctx context.Context) error {
 func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	r.look(ctx)
 	driven := r.Clocks.Now().Since(r.started)
-	in := Input{Marker: r.marker, Seen: r.seen, Now: r.now(), Driven: driven, Timing: r.Timing}
+	in := Input{Marker: r.marker, Seen: r.seen, Now: r.now(), Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing}
 	if !r.silent.IsZero() {
 		in.Silent = in.Now.Sub(r.silent)
 	}

@@ -23,7 +23,7 @@ var allowed = map[string][]string{
 	"validate":  {"schema", "talos", "operation"},
 	"backup":    {"schema", "statefile"},
 	"reconcile": {"schema", "validate", "gitsource", "operation", "talos", "kube", "backup", "statefile", "recovery"},
-	"recovery":  {"schema", "talos", "backup", "statefile"},
+	"recovery":  {"schema", "talos", "kube", "backup", "statefile"},
 	"web":       {"schema", "validate", "gitsource", "operation", "talos", "kube", "backup", "statefile", "reconcile"},
 	"cmd/ichor": {"schema", "validate", "gitsource", "operation", "talos", "kube", "backup", "statefile", "reconcile", "web", "recovery"},
 	"examples":  {"schema", "validate"},

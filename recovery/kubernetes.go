@@ -1,0 +1,78 @@
+package recovery
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"ichor.maesh.dev/kube"
+	"ichor.maesh.dev/talos"
+)
+
+// Kubernetes is the API of the cluster's Kubernetes; *kube.Client is one. No recovery of etcd waits for it: it is asked only once etcd
+// answers, and what it would be needed for is said where it doesn't.
+type Kubernetes interface {
+	// Nodes gives each Node with its readiness and its kubelet's heartbeat. That it answers at all says that the API serves.
+	Nodes(ctx context.Context) ([]kube.Node, error)
+
+	// The calls that change something. Each is made only after [Fence.Check].
+	Cordon(ctx context.Context, node kube.Node, owner string) error
+	Uncordon(ctx context.Context, node kube.Node, owner string) (bool, error)
+	Evict(ctx context.Context, node kube.Node, options kube.EvictOptions) (kube.Drain, error)
+}
+
+// kubernetesLook bounds one look at the Kubernetes API.
+const kubernetesLook = 20 * time.Second
+
+// KubernetesSeen is what one look at the Kubernetes API showed.
+type KubernetesSeen struct {
+	// Problem is why it can't be asked, and Away for how long this process has asked in vain. Empty and zero where it answers.
+	Problem string
+	Away    time.Duration
+	// Nodes are those of the marker's machines, by machine.
+	Nodes map[string]kube.Node
+}
+
+// asksKubernetes says in which phases there is an etcd for the Kubernetes API to serve from.
+func (p Phase) asksKubernetes() bool { return p == PhaseJoining }
+
+// lookAtKubernetes asks the Kubernetes API, in the phases that need it; nil in the others.
+func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {
+	if !r.marker.Phase.asksKubernetes() {
+		return nil
+	}
+	if r.Kubernetes == nil {
+		return &KubernetesSeen{Problem: "no way to the Kubernetes API is known here", Away: r.Clocks.Now().Since(r.started)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, kubernetesLook)
+	defer cancel()
+	nodes, err := r.Kubernetes.Nodes(ctx)
+	if err != nil {
+		if r.away.IsZero() {
+			r.away = r.now()
+		}
+		return &KubernetesSeen{Problem: r.Scrubber.Text(err.Error()), Away: r.now().Sub(r.away)}
+	}
+	r.away = time.Time{}
+	return &KubernetesSeen{Nodes: nodesOf(r.marker.Machines, r.seen, nodes)}
+}
+
+// nodesOf finds each machine's Node: the one whose kubelet reports its UUID, else the one of its host name or its name that reports no
+// other machine's.
+func nodesOf(machines []Machine, seen map[string]Seen, nodes []kube.Node) map[string]kube.Node {
+	found := map[string]kube.Node{}
+	for _, m := range machines {
+		for _, node := range nodes {
+			if talos.SameUUID(m.UUID, node.SystemUUID) {
+				found[m.Name] = node
+			}
+		}
+		for _, node := range nodes {
+			_, has := found[m.Name]
+			if !has && node.SystemUUID == "" && (strings.EqualFold(node.Name, m.Name) || strings.EqualFold(node.Name, seen[m.Name].Hostname)) {
+				found[m.Name] = node
+			}
+		}
+	}
+	return found
+}
