@@ -123,6 +123,9 @@ func restored(m *recovery.Marker) string {
 	if m.Snapshot.Raised > 0 {
 		said += fmt.Sprintf("; its revision is raised to %d, so that whatever lived through it reads everything anew", m.Snapshot.Raised)
 	}
+	for _, note := range m.Notes {
+		said += "; " + note
+	}
 	return said
 }
 
@@ -194,6 +197,9 @@ func (w *worker) goOnRestore(ctx context.Context, desired Cluster, r *restoratio
 		return err
 	}
 	view.Step, view.Say = string(found.Phase), "it is gone on with from its marker"
+	if found.Pause != r.order.Pause {
+		found.Resume(w.agent.clock.Now(), r.order.Pause)
+	}
 	return w.drive(ctx, desired, r, file, found)
 }
 
@@ -218,7 +224,7 @@ func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration
 		known.NewestListed = max(known.NewestListed, s.Revision)
 	}
 	m := &recovery.Marker{ID: recovery.NewID(), Operation: r.order.Digest, Cluster: recovery.Cluster{Name: w.name, ID: schema.ClusterID(w.bundle.ClusterID())},
-		Machines: r.order.Machines, Target: r.order.Target, Holder: r.order.Holder, Pinned: backup.PinnedName(r.order.Digest)}
+		Machines: r.order.Machines, Target: r.order.Target, Holder: r.order.Holder, Pinned: backup.PinnedName(r.order.Digest), Pause: r.order.Pause}
 	for _, machine := range m.Machines {
 		m.Wipe = append(m.Wipe, machine.Name)
 	}

@@ -93,6 +93,7 @@ func (r *Run) do(ctx context.Context, a *Action) error {
 	if err := r.write(looking, func(m *Marker) error {
 		intent.Driver, intent.Epoch, intent.At = m.Driver.ID, m.Driver.Epoch, r.now()
 		m.begin(intent)
+		m.note(a.Note)
 		return nil
 	}); err != nil {
 		return fmt.Errorf("%s on %s was not begun: %w", a.Kind, a.Machine, err)

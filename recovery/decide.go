@@ -69,14 +69,17 @@ type Action struct {
 	Facts      map[string]string
 	Attempt    int
 	Why        string
+	// Note is kept for the end: what isn't done as it should be.
+	Note string
 }
 
 // Step is what is done next: exactly one of Action, Phase, Wait, Stop is set.
 type Step struct {
 	Action *Action
-	// Phase is the next phase, and Member the target's ID where that is PhaseJoining.
+	// Phase is the next phase, Member the target's ID where that is PhaseJoining, and Note what is kept for the end.
 	Phase  Phase
 	Member uint64
+	Note   string
 	// Wait says what is waited for.
 	Wait string
 	// Stop says why it can't go on.
@@ -118,11 +121,15 @@ func Decide(in Input) Step {
 
 // limited ends a wait that has become too long.
 func (d *decision) limited(step Step, limit time.Duration) Step {
-	if step.Wait != "" && d.Driven > limit {
-		return stop("after %s it still waits: %s", d.Driven.Round(time.Minute), step.Wait)
+	if spent := d.spent(); step.Wait != "" && spent > limit {
+		return stop("after %s it still waits (%s is its limit): %s", spent.Round(time.Minute), limit, step.Wait)
 	}
 	return step
 }
+
+// spent is how long it has taken since it was begun or last resumed. Other machines' clocks have a say in it, so that this process's own, which
+// nobody sets back, is the least.
+func (in Input) spent() time.Duration { return max(in.Now.Sub(in.Marker.counts()), in.Driven) }
 
 // identity stops when another machine answers than the one that was meant.
 func (d *decision) identity() Step {

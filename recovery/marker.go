@@ -52,6 +52,10 @@ type Marker struct {
 	// Driver is the process that may act. Who finds another one stops.
 	Driver statefile.Writer `json:"driver"`
 	Began  time.Time        `json:"began"`
+	// Resumed is when a person last had it go on, with a resume of the operation or with the command typed again; Pause is the pause of the
+	// operation that the resume ended. The limits count from then, else from Began: a process that dies wins no time by it.
+	Resumed time.Time `json:"resumed,omitzero"`
+	Pause   int       `json:"pause,omitempty"`
 	// Ended is when all had joined.
 	Ended    time.Time `json:"ended,omitzero"`
 	Snapshot Snapshot  `json:"snapshot"`
@@ -69,8 +73,30 @@ type Marker struct {
 	Intents []Intent `json:"intents,omitempty"`
 	// Recovered is set once the target's etcd answered.
 	Recovered *Recovered `json:"recovered,omitempty"`
+	// Notes are sentences about what was not done as it should be, and is said at the end.
+	Notes []string `json:"notes,omitempty"`
 	// Problem is why the last run stopped.
 	Problem string `json:"problem,omitempty"`
+}
+
+// Resume notes that a person has it go on.
+func (m *Marker) Resume(at time.Time, pause int) {
+	m.Resumed, m.Pause = at.UTC().Round(0).Truncate(time.Millisecond), pause
+}
+
+// counts is since when the limits count.
+func (m *Marker) counts() time.Time {
+	if m.Resumed.After(m.Began) {
+		return m.Resumed
+	}
+	return m.Began
+}
+
+// note keeps a sentence for the end, once.
+func (m *Marker) note(line string) {
+	if line != "" && !slices.Contains(m.Notes, line) {
+		m.Notes = append(m.Notes, line)
+	}
 }
 
 // Cluster says whose recovery it is.

@@ -206,7 +206,7 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 		return false, err
 	case errors.Is(err, errVerified):
 		return false, &StoppedError{err.Error()}
-	case driven > r.Timing.All:
+	case in.spent() > r.Timing.All:
 		return false, &StoppedError{r.Scrubber.Text(err.Error())}
 	}
 	r.progress(r.Scrubber.Text(err.Error()))
@@ -223,6 +223,7 @@ func (r *Run) enter(ctx context.Context, step Step) error {
 	}
 	return r.write(ctx, func(m *Marker) error {
 		m.Phase = step.Phase
+		m.note(step.Note)
 		switch step.Phase {
 		case PhaseJoining:
 			m.Recovered = &Recovered{Member: hexID(step.Member), At: r.now()}

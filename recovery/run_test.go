@@ -285,3 +285,49 @@ func TestAMarkerThatThisIchorDoesNotUnderstandIsNotGoneOnFrom(t *testing.T) {
 		})
 	}
 }
+
+func TestTimeCountsFromTheMarkerAndAnewFromAResume(t *testing.T) {
+	w := newWorld("cp-1", "cp-2", "cp-3")
+	w.machines["cp-2"].off = true
+	s := newStage(t, w)
+	began := s.clock.Now()
+	// No process lives long: each is killed after ten minutes, and the next one goes on.
+	ten := func() error {
+		r, _, ctx := s.process(0)
+		require.NoError(t, s.begin(ctx, r))
+		for until := s.clock.Now().Add(10 * time.Minute); s.clock.Now().Before(until); {
+			if err := r.step(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	processes := 0
+	var stopped *StoppedError
+	for err := error(nil); ; processes++ {
+		if err = ten(); err != nil {
+			require.ErrorAs(t, err, &stopped)
+			require.ErrorContains(t, err, "cp-2 doesn't answer")
+			break
+		}
+	}
+	require.InDelta(t, DefaultTiming().Recover, s.clock.Now().Sub(began), float64(time.Minute))
+	require.Equal(t, 6, processes)
+
+	// Another process wins nothing; a resume does, and what passed while it was paused doesn't count.
+	require.ErrorAs(t, ten(), &stopped)
+	s.clock.Step(5 * time.Hour)
+	r, _, ctx := s.process(0)
+	content, err := r.Marker.Read(ctx)
+	require.NoError(t, err)
+	m, err := DecodeMarker(content)
+	require.NoError(t, err)
+	m.Resume(s.clock.Now(), 1)
+	require.NoError(t, r.Begin(ctx, m))
+	require.NoError(t, r.step(ctx))
+	w.machines["cp-2"].off = false
+	ended, err := r.Go(ctx)
+	require.NoError(t, err, s.said)
+	s.requireWhole(ended)
+	require.Equal(t, 1, ended.Pause)
+}

@@ -27,7 +27,7 @@ type Timing struct {
 	Leave time.Duration
 	// Standing is how old an intent in the cluster's state must be before it is passed over.
 	Standing time.Duration
-	// Recover bounds a run until the target has recovered, All the whole.
+	// Recover bounds a restore until the target has recovered, All the whole; each counts from its beginning or the last resume.
 	Recover, All time.Duration
 }
 

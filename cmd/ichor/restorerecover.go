@@ -158,6 +158,7 @@ func (r *recoverer) goOn(ctx context.Context, found *recovery.Marker) error {
 	if err := r.adjust(found); err != nil {
 		return err
 	}
+	found.Resume(r.clock.Now(), found.Pause)
 	spool, err := backup.OpenSpool(r.spool)
 	if err != nil {
 		return cannot(err, "give another folder with --spool")
@@ -333,6 +334,9 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 		}
 	}
 	fmt.Fprintf(r.out, "%s is recovered from %s: %s; %d control planes have joined\n", r.name, r.clean(ended.Snapshot.Name), ended.Recovered.Verified, len(ended.Machines))
+	for _, note := range ended.Notes {
+		fmt.Fprintf(r.out, "%s\n", r.clean(note))
+	}
 	fmt.Fprintln(r.out, "now start the agent; restart the agents that ran meanwhile, which stopped when this took the state over")
 	return nil
 }
