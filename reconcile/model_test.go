@@ -30,6 +30,9 @@ type model struct {
 	accepted map[string]int
 	// bootstraps counts the Bootstrap calls that a node accepted.
 	bootstraps int
+	// unhealthy is until when etcd takes no member out, kept why the Nodes can't be deleted, said what was answered to the last call.
+	unhealthy  time.Time
+	kept, said string
 }
 
 type modelEtcd struct {
@@ -350,6 +353,11 @@ func (m *model) powerCycle(node *modelNode) {
 
 // apply does an action as a node would, and gives the outcome. The facts are the gate's to check, as it does here.
 func (m *model) apply(a Action) (statefile.Outcome, error) {
+	m.said = ""
+	if a.Kind == ActDeleteNode && m.kept != "" {
+		m.said = m.kept
+		return statefile.OutcomeUnknown, nil
+	}
 	if a.Kind.cordoning() || a.Kind == ActDeleteNode {
 		m.askKubernetes(a)
 		return statefile.OutcomeOK, nil
@@ -383,6 +391,10 @@ func (m *model) apply(a Action) (statefile.Outcome, error) {
 		m.etcds = append(m.etcds, e)
 		node.etcd, node.member, node.learner, node.service = e, e.members[0].ID, false, "Running"
 	case ActRemoveMember:
+		if m.now.Before(m.unhealthy) {
+			m.said = "etcdserver: unhealthy cluster"
+			return statefile.OutcomeUnknown, nil
+		}
 		if !carrier.etcd.has(a.Member) {
 			return statefile.OutcomeUnknown, nil
 		}
@@ -481,7 +493,7 @@ func (d *drive) pass() (*Action, error) {
 	if err != nil {
 		outcome = statefile.OutcomeUnknown
 	}
-	d.state.Intent.Outcome = outcome
+	d.state.Intent.Outcome, d.state.Intent.Message = outcome, d.model.said
 	return &a, nil
 }
 

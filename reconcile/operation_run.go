@@ -352,7 +352,7 @@ func (d *decision) pause(op *statefile.OperationState, why string) {
 // end ends an operation. What was signed isn't needed any more.
 func (d *decision) end(op *statefile.OperationState, phase statefile.OperationPhase, say string) {
 	op.Phase, op.Message, op.FinishedAt = phase, say, d.operationTime()
-	op.Data, op.Signature, op.FailureReason = "", "", ""
+	op.Data, op.Signature, op.FailureReason, op.Answer = "", "", "", ""
 	releaseLock(d.next, operationLock(op.Digest))
 }
 

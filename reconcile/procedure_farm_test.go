@@ -172,7 +172,9 @@ func (l *signedLab) killedAtEachPoint(name string, phase statefile.OperationPhas
 	}
 	for n := 1; ; n++ {
 		require.Less(l.t, n, 200, "it never ends: %v", seen)
-		killed, at := l.runUntilKilled(l.config(fmt.Sprintf("%s-agent-%d", name, n)), inPhase(name, phase), func(point string) bool {
+		config := l.config(fmt.Sprintf("%s-agent-%d", name, n))
+		config.Timing.Return = 4 * ample // however busy the host: what is tried here is not how long things may take
+		killed, at := l.runUntilKilled(config, inPhase(name, phase), func(point string) bool {
 			if seen[point] {
 				return false
 			}

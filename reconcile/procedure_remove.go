@@ -19,9 +19,6 @@ const (
 	stepDelete = "delete Node"
 )
 
-// mostRemovals is how often etcd is asked to take a member out before a person looks: it refuses while it would not be safe.
-const mostRemovals = 3
-
 // removed is the machine of a removal: in Git, or gone from there and known to the state.
 type removed struct {
 	name         string
@@ -219,8 +216,14 @@ func (s situation) leave(r removed) (move, bool) {
 	if why := s.identity(r); why != "" {
 		return s.fail(r.name, why), false
 	}
-	if s.sent(ActRemoveMember) >= mostRemovals {
-		return s.fail(r.name, fmt.Sprintf("etcd did not take member %s (%s) out after %d requests; look at etcd, and resume this operation", hexID(r.member.ID), r.name, mostRemovals)), false
+	asked := s.sent(ActRemoveMember)
+	switch due, over := repeated(asked, s.since(), s.in.Timing.Return); {
+	case over:
+		return s.fail(r.name, fmt.Sprintf("etcd did not take member %s (%s) out within %s and %d requests: %s; look at etcd, and resume this operation", hexID(r.member.ID), r.name,
+			s.in.Timing.Return, asked, nameOr(s.op.Answer, "it gave no answer"))), false
+	case s.since() < due:
+		return move{step: stepLeave, wait: fmt.Sprintf("etcd did not take member %s (%s) out after %d requests: %s; it is asked again at %s", hexID(r.member.ID), r.name, asked,
+			nameOr(s.op.Answer, "it gave no answer"), s.op.StepSince.Add(due).Format("15:04:05Z"))}, false
 	}
 	carrier := s.carrier(r.name)
 	if carrier == "" {
@@ -229,7 +232,7 @@ func (s situation) leave(r removed) (move, bool) {
 	seen, _ := s.in.see(carrier)
 	s.op.Member = hexID(r.member.ID)
 	return move{step: stepLeave, act: &Action{Kind: ActRemoveMember, Machine: r.name, Via: carrier, UUID: seen.UUID, Boot: seen.BootID, Member: r.member.ID,
-		Facts: map[string]string{"member": describeMember(r.member)}, Attempt: s.sent(ActRemoveMember) + 1,
+		Facts: map[string]string{"member": describeMember(r.member)}, Attempt: asked + 1,
 		Why: fmt.Sprintf("%s is taken out of etcd (member %s), as %s asks", r.name, hexID(r.member.ID), s.op.Name)}}, false
 }
 
@@ -349,8 +352,17 @@ func (s situation) deleteNode(r removed) move {
 		return s.fail(r.name, why)
 	}
 	if known {
+		asked := s.sent(ActDeleteNode)
+		switch due, over := repeated(asked, s.since(), s.in.Timing.ComeBack); {
+		case over:
+			return s.fail(r.name, fmt.Sprintf("the Node of %s could not be deleted within %s and %d requests: %s; look at it, and resume this operation", r.name, s.in.Timing.ComeBack,
+				asked, nameOr(s.op.Answer, "no answer")))
+		case s.since() < due:
+			return move{step: stepDelete, wait: fmt.Sprintf("the Node of %s is still there after %d requests: %s; it is asked for again at %s", r.name, asked,
+				nameOr(s.op.Answer, "no answer"), s.op.StepSince.Add(due).Format("15:04:05Z"))}
+		}
 		return move{step: stepDelete, act: &Action{Kind: ActDeleteNode, Machine: r.name, UUID: s.in.uuid(r.name), Boot: nameOr(s.op.BootID, "gone"), Node: node.Name, NodeUID: node.UID,
-			Facts: map[string]string{"node": node.UID}, Attempt: s.sent(ActDeleteNode) + 1, Why: fmt.Sprintf("%s is out of the cluster, and its Node is deleted", r.name)}}
+			Facts: map[string]string{"node": node.UID}, Attempt: asked + 1, Why: fmt.Sprintf("%s is out of the cluster, and its Node is deleted", r.name)}}
 	}
 	memory := s.next.Machines[r.name]
 	memory.Removed, memory.MemberID = true, ""

@@ -49,6 +49,21 @@ func nodeProcedure(node *schema.NodeOperation) (procedure, bool) {
 // sent says how many calls of a kind were begun for the operation, those left aside that proved to have begun nothing.
 func (s situation) sent(kind ActionKind) int { return s.op.Sent[string(kind)] }
 
+// enoughRequests is how often a call that may be repeated without harm is made before its repeating is slowed down, and may be given up.
+const enoughRequests = 3
+
+// repeated is the rule for such a call. The other side refuses it for seconds or minutes while the time isn't right (etcd: "unhealthy cluster"
+// until each member was connected for 5 s), and a process that dies over it has used up a request that nobody got. So the number of requests
+// alone says nothing: it is over only when there were enough of them and its step is older than the limit. From the third on there is a
+// pause, a 40th of the limit longer each time. due is how old the step must be for the next one.
+func repeated(asked int, since, limit time.Duration) (due time.Duration, over bool) {
+	if asked < enoughRequests {
+		return 0, false
+	}
+	pauses := asked - enoughRequests + 1
+	return limit / 40 * time.Duration(pauses*(pauses+1)/2), since >= limit
+}
+
 // since is for how long the operation has been at its step.
 func (s situation) since() time.Duration {
 	if s.op.StepSince.IsZero() {
@@ -205,6 +220,7 @@ func (s situation) failing(machine string) move {
 	for _, kind := range []ActionKind{ActRestartService, ActDefragment, ActForfeit, ActRemoveMember, ActDeleteNode} {
 		delete(s.op.Sent, string(kind)) // these may be asked for again once somebody has looked
 	}
+	s.op.Answer = ""
 	if e != nil && s.sent(ActReboot)+s.sent(ActShutdown)+s.sent(ActResetMachine) == 0 {
 		s.op.Evacuation = nil // who resumes it begins with an empty hand
 	}

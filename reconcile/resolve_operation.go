@@ -63,7 +63,7 @@ func resolveCall(in *Input, next *statefile.State, op *statefile.OperationState,
 	case ActResetMachine:
 		return resolveWipe(in, op, intent)
 	case ActDeleteNode:
-		return resolveDeleteNode(in, next, intent)
+		return resolveDeleteNode(in, next, op, intent)
 	}
 	return waiting("it was begun by another version of Ichor, which must finish it")
 }

@@ -16,6 +16,7 @@ func resolveLeave(in *Input, next *statefile.State, op *statefile.OperationState
 		op.Left = true
 		return ended{result: resolveDone, say: fmt.Sprintf("member %s is no longer in etcd", intent.Member)}
 	case etcd.known && noEffect(in, next, intent, in.Timing.WriterQuiet):
+		op.Answer = intent.Message
 		return ended{result: resolveGiven, say: fmt.Sprintf("member %s is still in etcd: %s", intent.Member, nameOr(intent.Message, "no answer"))}
 	}
 	return waiting(fmt.Sprintf("%s is taken out of etcd (member %s)", intent.Machine, intent.Member))
@@ -50,7 +51,7 @@ func resolveWipe(in *Input, op *statefile.OperationState, intent statefile.Inten
 }
 
 // resolveDeleteNode waits until the Node is gone, or is another one.
-func resolveDeleteNode(in *Input, next *statefile.State, intent statefile.Intent) ended {
+func resolveDeleteNode(in *Input, next *statefile.State, op *statefile.OperationState, intent statefile.Intent) ended {
 	if in.Kubernetes == nil {
 		in.wantKubernetes = true
 		return waiting("the Node of " + intent.Machine + " is deleted")
@@ -64,11 +65,8 @@ func resolveDeleteNode(in *Input, next *statefile.State, intent statefile.Intent
 	case !known || node.UID != intent.Facts["node"]:
 		return ended{result: resolveDone, say: "the Node is gone"}
 	case noEffect(in, next, intent, in.Timing.WriterQuiet):
-		e := ended{result: resolveGiven, say: "the Node is still there: " + nameOr(intent.Message, "no answer")}
-		if intent.Attempt >= mostRemovals {
-			e.failure = fmt.Sprintf("the Node of %s could not be deleted: %s; look at it, and resume this operation", intent.Machine, nameOr(intent.Message, "no answer"))
-		}
-		return e
+		op.Answer = intent.Message
+		return ended{result: resolveGiven, say: "the Node is still there: " + nameOr(intent.Message, "no answer")}
 	}
 	return waiting("the Node of " + intent.Machine + " is deleted")
 }

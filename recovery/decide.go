@@ -166,11 +166,17 @@ func (d *decision) act(kind ActionKind, name string, facts map[string]string, wh
 	}
 	if last := d.m.last(kind, name); last != nil {
 		a.Attempt = last.Attempt
-		if last.Outcome != statefile.OutcomeRefused {
+		if last.Outcome != statefile.OutcomeRefused && !d.died(last) {
 			a.Attempt++
 		}
 	}
 	return Step{Action: a}
+}
+
+// died says whether the process of a call died over it, of those calls that are only decided on again once the machine shows no effect: that
+// proves nothing about the machine, so that it doesn't count against it.
+func (d *decision) died(i *Intent) bool {
+	return (i.Action == ActLeave || i.Action == ActRecover) && i.Outcome == "" && (i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch)
 }
 
 // configuring makes every machine one that is configured and empty. Each gets what it needs before any is waited for: one that came back

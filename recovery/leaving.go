@@ -52,12 +52,22 @@ func (d *decision) leave(name string, members []talos.EtcdMember) Step {
 	case seen.Etcd.Data != talos.Yes:
 		return wait("%s leaves etcd; whether its data is gone is not known yet: %s", name, nameOr(seen.Problem, nameOr(seen.Etcd.ServiceMessage, "it is stopping")))
 	case last == nil:
-	case last.Outcome == statefile.OutcomeOK && d.since(last) < d.Timing.Again, d.since(last) < d.Timing.Retry, last.Outcome == "" && d.since(last) < d.Timing.Again:
+	case last.Outcome == statefile.OutcomeOK && d.since(last) < d.Timing.Again, d.since(last) < d.growing(last.Attempt), last.Outcome == "" && d.since(last) < d.Timing.Again:
 		return wait("%s was told to leave etcd: %s", name, nameOr(last.Message, nameOr(seen.Etcd.ServiceMessage, "it does")))
-	case last.Attempt >= maxLeaves:
+	case last.Attempt >= maxLeaves && !d.died(last):
 		return stop("%s was told to leave etcd %d times and has not: %s", name, last.Attempt, nameOr(last.Message, "it gave no reason"))
 	}
 	return d.act(ActLeave, name, map[string]string{"data": "present"}, fmt.Sprintf("%s leaves the etcd that is given up; %s holds it to the end", name, d.m.Holder))
+}
+
+// growing is the pause after a call that was made so many times: etcd refuses to let a member go until those that are left were connected for
+// some seconds, so that what fails is tried again soon, then twice as late each time.
+func (d *decision) growing(attempt int) time.Duration {
+	pause := d.Timing.Retry
+	for range attempt - 1 {
+		pause = min(2*pause, d.Timing.Again)
+	}
+	return pause
 }
 
 // latest is when an intent's call was last known to be under way.

@@ -69,7 +69,7 @@ func (d *decision) send(after string) Step {
 	name := d.m.Target
 	seen := d.Seen[name]
 	up, tried := d.m.last(ActUpload, name), d.m.last(ActRecover, name)
-	if tried != nil && tried.Attempt >= maxRecoveries && tried.Outcome != statefile.OutcomeRefused {
+	if tried != nil && tried.Attempt >= maxRecoveries && tried.Outcome != statefile.OutcomeRefused && !d.died(tried) {
 		return stop("%s was told to recover %d times%s", name, tried.Attempt, nameOr(after, "; look at its console"))
 	}
 	if tried != nil && tried.Outcome == statefile.OutcomeRefused && d.since(tried) < d.Timing.Retry {

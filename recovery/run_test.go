@@ -78,6 +78,31 @@ func TestKilledTwiceTheThirdRunEndsItRight(t *testing.T) {
 	}
 }
 
+// TestProcessesThatDieBeforeTheirCallsDoNotUseUpTheTries kills more processes before one call than it is ever made: that says nothing about the
+// machine.
+func TestProcessesThatDieBeforeTheirCallsDoNotUseUpTheTries(t *testing.T) {
+	for call, begin := range map[string]func(t *testing.T) *stage{
+		"recover": func(t *testing.T) *stage { return newStage(t, lost(), "cp-3") },
+		"leave":   working,
+	} {
+		t.Run(call, func(t *testing.T) {
+			s := begin(t)
+			for n := range 3 * maxLeaves {
+				r, p, ctx := s.process(0)
+				p.before = call
+				require.NoError(t, s.begin(ctx, r))
+				_, err := r.Go(ctx)
+				require.ErrorIs(t, err, context.Canceled, "process %d: %s", n, s.said)
+			}
+			require.Zero(t, s.count(call))
+			m, _, err := s.run(0)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.Equal(t, 1, s.count("recover"), s.accepted)
+		})
+	}
+}
+
 func TestWhatGoesWrongOnTheWayIsGotOver(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil               func(w *world)

@@ -48,7 +48,7 @@ const (
 	maxBroken     = 2
 	maxRecoveries = 5
 	maxReboots    = 3
-	maxLeaves     = 5
+	maxLeaves     = 8
 )
 
 // Scaled divides what rests on the pace of machines by n, for those whose time runs n times as fast. What is real work, or protects from

@@ -342,7 +342,8 @@ var errKilled = errors.New("killed")
 type mortal struct {
 	mu     sync.Mutex
 	points int
-	at     int // the point at which it dies; zero: never
+	at     int    // the point at which it dies; zero: never
+	before string // the call that it dies before
 	end    context.CancelFunc
 }
 
@@ -355,6 +356,16 @@ func (p *mortal) point() error {
 		return errKilled
 	}
 	return nil
+}
+
+// calls is the point before a call.
+func (p *mortal) calls(call string) error {
+	if p.before == call {
+		p.mu.Lock()
+		p.at = 1
+		p.mu.Unlock()
+	}
+	return p.point()
 }
 
 // mortalMarker dies before or after a write.
@@ -395,35 +406,35 @@ type mortalConn struct {
 	process *mortal
 }
 
-func (c *mortalConn) call(f func() error) error {
-	if err := c.process.point(); err != nil {
+func (c *mortalConn) call(name string, f func() error) error {
+	if err := c.process.calls(name); err != nil {
 		return err
 	}
 	return errors.Join(f(), c.process.point())
 }
 
 func (c *mortalConn) ApplyConfig(ctx context.Context, request talos.ApplyRequest) error {
-	return c.call(func() error { return c.conn.ApplyConfig(ctx, request) })
+	return c.call("config", func() error { return c.conn.ApplyConfig(ctx, request) })
 }
 
 func (c *mortalConn) Reset(ctx context.Context, request talos.ResetRequest) error {
-	return c.call(func() error { return c.conn.Reset(ctx, request) })
+	return c.call("reset", func() error { return c.conn.Reset(ctx, request) })
 }
 
 func (c *mortalConn) Reboot(ctx context.Context, mode talos.RebootMode) error {
-	return c.call(func() error { return c.conn.Reboot(ctx, mode) })
+	return c.call("reboot", func() error { return c.conn.Reboot(ctx, mode) })
 }
 
 func (c *mortalConn) LeaveEtcd(ctx context.Context) error {
-	return c.call(func() error { return c.conn.LeaveEtcd(ctx) })
+	return c.call("leave", func() error { return c.conn.LeaveEtcd(ctx) })
 }
 
 func (c *mortalConn) UploadSnapshot(ctx context.Context, snapshot io.Reader) error {
-	return c.call(func() error { return c.conn.UploadSnapshot(ctx, snapshot) })
+	return c.call("upload", func() error { return c.conn.UploadSnapshot(ctx, snapshot) })
 }
 
 func (c *mortalConn) RecoverEtcd(ctx context.Context) error {
-	return c.call(func() error { return c.conn.RecoverEtcd(ctx) })
+	return c.call("recover", func() error { return c.conn.RecoverEtcd(ctx) })
 }
 
 // stage is a world with a marker's store.

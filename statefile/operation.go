@@ -91,6 +91,8 @@ type OperationState struct {
 	Member     string         `json:"member,omitempty"`
 	Evacuation *Evacuation    `json:"evacuation,omitempty"`
 	Sent       map[string]int `json:"sent,omitempty"`
+	// Answer is what was said to the last call that had no effect and may be made again.
+	Answer string `json:"answer,omitempty"`
 	// SilentSince is since when its machine has given no answer, Heartbeat the last that Kubernetes had of it then. Left: its machine
 	// was taken out of etcd, and is no longer wanted there.
 	SilentSince time.Time `json:"silentSince,omitzero"`
