@@ -6,10 +6,11 @@
 //     took one call at most. A call that no intent explains is somebody else's or one too many.
 //   - What can't be taken back is done under the cluster lock, and nobody writes an intent whom another writer has replaced.
 //   - One machine is disrupted at a time: from a reboot, shutdown or reset that it took until it answers in another boot (or, after a
-//     shutdown, until the lock is free).
-//   - Control planes that are disrupted or removed leave the others a quorum.
+//     shutdown, until the lock is free). A restore may wipe several at once, for it gives their etcd up.
+//   - Control planes that are disrupted or removed leave the others a quorum, but for the wipes of a restore.
+//   - A reset names what it wipes, and no boot of a machine is wiped twice.
+//   - One machine recovers in a restore, with the snapshot that it was given in that boot; another only once that one was wiped again.
 //
 // [Check] is pure, for the end of a test; [Watch] looks again and again and tells the first broken promise at once. How many members
-// etcd has isn't in the journals: quorum is counted over the control planes that are given. A restore wipes several machines at once and
-// is not for this judge.
+// etcd has isn't in the journals: quorum is counted over the control planes that are given.
 package safety

@@ -13,6 +13,8 @@ type intent struct {
 	nonce, action, carrier, boot, lock, writer string
 	at                                         time.Time
 	used                                       bool
+	// restores says that the cluster lock is a restore's.
+	restores bool
 }
 
 func (i *intent) String() string {
@@ -49,11 +51,15 @@ func writers(events []statefile.Event) (broken []string) {
 // intentsOf reads the audit's, in order.
 func intentsOf(events []statefile.Event) []*intent {
 	var intents []*intent
+	restores := map[string]bool{}
 	for _, e := range events {
-		if e.Action == "Intent" {
+		switch {
+		case e.Action == "OperationAccepted" && e.Details["kind"] == "etcd-restore":
+			restores[fmt.Sprintf("operation:%.12s", e.Operation)] = true
+		case e.Action == "Intent":
 			intents = append(intents, &intent{
 				nonce: e.Details["nonce"], action: e.Details["action"], carrier: e.Details["carrier"], boot: e.Details["boot"], lock: e.Details["lock"],
-				writer: e.Writer.ID, at: e.At,
+				writer: e.Writer.ID, at: e.At, restores: restores[e.Details["lock"]],
 			})
 		}
 	}
@@ -69,8 +75,9 @@ func meant(calls []taken, intents []*intent) (broken []string) {
 		}
 		seen[i.nonce] = true
 	}
-	for _, c := range calls {
+	for n, c := range calls {
 		i := explains(intents, c)
+		calls[n].intent = i
 		switch {
 		case i == nil:
 			broken = append(broken, fmt.Sprintf("%s was taken, and no intent that is left explains it", c))

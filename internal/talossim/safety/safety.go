@@ -41,6 +41,8 @@ func Of(farm *talossim.Farm) History {
 type taken struct {
 	machine, method string
 	apid.Entry
+	// intent is what it was meant by; nil: nothing.
+	intent *intent
 }
 
 func (t taken) String() string {
@@ -54,7 +56,9 @@ func Check(h History) []string {
 	intents := intentsOf(h.Events)
 	broken = append(broken, writers(h.Events)...)
 	broken = append(broken, meant(calls, intents)...)
-	return append(broken, h.disruptions(calls)...)
+	broken = append(broken, h.disruptions(calls)...)
+	broken = append(broken, resets(calls)...)
+	return append(broken, recoveries(calls)...)
 }
 
 // taken are the calls that change something and were taken, in the order of their time.
@@ -128,14 +132,14 @@ func (h History) disruptions(calls []taken) (broken []string) {
 		}
 		away = slices.DeleteFunc(away, func(a taken) bool { return before(h.returned(a), c.Time) })
 		for _, a := range away {
-			if a.machine != c.machine && !(a.method == "Shutdown" && before(h.released(a), c.Time)) {
+			if a.machine != c.machine && !(a.method == "Shutdown" && before(h.released(a), c.Time)) && !sameRestore(a, c) {
 				broken = append(broken, fmt.Sprintf("two disruptions at once: %s, while %s had not come back from %s", c, a.machine, a))
 			}
 		}
 		if c.disruptive() {
 			away = append(away, c)
 		}
-		if missing := h.quorumless(away); missing != "" {
+		if missing := h.quorumless(away); missing != "" && !c.wipesForRestore() {
 			broken = append(broken, fmt.Sprintf("etcd without quorum after %s: %s", c, missing))
 		}
 	}

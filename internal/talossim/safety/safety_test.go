@@ -50,6 +50,37 @@ func (s *story) answers(machine, boot string) *story {
 	return s
 }
 
+// asks gives the last call of a machine its request.
+func (s *story) asks(machine string, request map[string]any) *story {
+	calls := s.Calls[machine]
+	calls[len(calls)-1].Request = request
+	return s
+}
+
+// restore begins a restore, which has the lock "operation:r1".
+func (s *story) restore() *story {
+	s.Events = append(s.Events, statefile.Event{At: s.now, Action: "OperationAccepted", Operation: "r1", Details: map[string]string{"kind": "etcd-restore"}})
+	return s
+}
+
+// step is an intent of that restore and its call.
+func (s *story) step(action, machine, method, boot string) *story {
+	return s.intent(action, machine, boot, "operation:r1").takes(machine, method, boot)
+}
+
+// wipes is the wipe of EPHEMERAL by that restore, recovers its recovery.
+func (s *story) wipes(machine, boot string) *story {
+	return s.step("reset-ephemeral", machine, "Reset", boot).asks(machine, ephemeral(true))
+}
+
+func (s *story) recovers(machine, boot string) *story {
+	return s.step("recover", machine, "Bootstrap", boot).asks(machine, map[string]any{"recoverEtcd": true})
+}
+
+func ephemeral(wipe bool) map[string]any {
+	return map[string]any{"reboot": true, "partitions": []map[string]any{{"label": "EPHEMERAL", "wipe": wipe}}}
+}
+
 // done is an intent and its call.
 func (s *story) done(action, machine, method, boot string) *story {
 	return s.intent(action, machine, boot, "op-1").takes(machine, method, boot)
@@ -71,11 +102,11 @@ func TestWhatKeepsThePromises(t *testing.T) {
 			s.Calls["cp-2"][0].Accepted = false
 			return s
 		}(),
-		"a recovery beside a bootstrap": func() *story {
-			s := tell().done("bootstrap", "cp-1", "Bootstrap", "a").done("recover", "cp-1", "Bootstrap", "b")
-			s.Calls["cp-1"][1].Request = map[string]any{"recoverEtcd": true}
-			return s
-		}(),
+		"a restore that wipes all": tell().done("bootstrap", "cp-1", "Bootstrap", "a").restore().wipes("cp-1", "a").wipes("cp-2", "b").wipes("cp-3", "c").
+			step("upload", "cp-1", "EtcdRecover", "d").recovers("cp-1", "d"),
+		"a recovery that came to nothing, and then another machine's": tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").wipes("cp-1", "a").
+			step("upload", "cp-2", "EtcdRecover", "b").recovers("cp-2", "b"),
+		"a reset whose request the journal doesn't have": tell().done("reset", "w-1", "Reset", "a"),
 		"a call of the test's own": func() *story {
 			s := tell().takes("cp-1", "EtcdDefragment", "a")
 			s.Foreign = func(_ string, e apid.Entry) bool { return e.Method == "/machine.MachineService/EtcdDefragment" }
@@ -122,6 +153,15 @@ func TestEveryBrokenPromiseIsTold(t *testing.T) {
 		{"two machines away at once", tell().done("reboot", "w-1", "Reboot", "a").answers("w-1", "a").done("reboot", "w-2", "Reboot", "b"), "two disruptions at once: Reboot on w-2"},
 		{"a removal while another machine is away", tell().done("reboot", "w-1", "Reboot", "a").done("remove-member", "cp-1", "EtcdRemoveMemberByID", "b"), "two disruptions at once"},
 		{"two of three control planes away", tell().done("reset-ephemeral", "cp-1", "Reset", "a").done("reboot", "cp-2", "Reboot", "b"), "1 of 3 members are there, and 2 have to be"},
+		{"a reset of the whole disk", tell().done("reset", "w-1", "Reset", "a").asks("w-1", map[string]any{"reboot": true}), "wipes the whole disk"},
+		{"a reset that wipes nothing", tell().done("reset", "w-1", "Reset", "a").asks("w-1", ephemeral(false)), "it names EPHEMERAL and doesn't wipe it"},
+		{"one boot wiped twice", tell().restore().wipes("cp-1", "a").wipes("cp-1", "a"), "the same reset twice: Reset on cp-1"},
+		{"two machines wiped by what is no restore", tell().done("reset-ephemeral", "cp-1", "Reset", "a").done("reset-ephemeral", "cp-2", "Reset", "b"), "two disruptions at once"},
+		{"a reboot beside the wipe of a restore", tell().restore().wipes("cp-1", "a").step("reboot", "cp-2", "Reboot", "b"), "two disruptions at once: Reboot on cp-2"},
+		{"a wipe of another restore", tell().restore().wipes("cp-1", "a").done("reset-ephemeral", "cp-2", "Reset", "b"), "two disruptions at once"},
+		{"a recovery without a snapshot", tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "b"), "a recovery without a snapshot"},
+		{"two machines that recover", tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").
+			step("upload", "cp-2", "EtcdRecover", "b").recovers("cp-2", "b"), "a second recovery: Bootstrap on cp-2"},
 		{"one of two control planes away", func() *story {
 			s := tell().done("reboot", "cp-1", "Reboot", "a")
 			s.ControlPlanes = []string{"cp-1", "cp-2"}
