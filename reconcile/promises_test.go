@@ -38,14 +38,14 @@ func (l *lab) promisesKept() {
 // watchPromises does so until the test ends, and fails it as soon as one is broken.
 func (l *lab) watchPromises() {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done, t := make(chan struct{}), l.t
 	go func() {
 		defer close(done)
 		for _, broken := range safety.Watch(ctx, time.Second, l.history) {
-			l.t.Errorf("a promise is broken: %s", broken)
+			t.Errorf("a promise is broken: %s", broken)
 		}
 	}()
-	l.t.Cleanup(func() {
+	t.Cleanup(func() {
 		cancel()
 		<-done
 	})

@@ -1,184 +1,178 @@
 package reconcile
 
 import (
-	"context"
+	"flag"
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
-	"ichor.maesh.dev/backup"
-	"ichor.maesh.dev/recovery"
-	"ichor.maesh.dev/statefile"
 )
 
-// restoreLab is a cluster on simulated machines with a bucket, whose agents restore.
-type restoreLab struct {
-	*signedLab
-	vault *vault
+var restoreMatrix = flag.Bool("restore-matrix", false, "play every scenario of a restore on simulated machines, not only those that CI plays (takes many minutes)")
+
+// scene is one restore, or one that is refused, on machines that earlier scenes of the same stage left Ready, and that it leaves Ready.
+type scene struct {
+	name string
+	// always says that CI plays it, too.
+	always bool
+	play   func(l *restoreLab)
 }
 
-func newRestoreLab(t testing.TB, first string, controlPlanes, workers int) *restoreLab {
-	t.Helper()
-	l := &restoreLab{signedLab: newSignedLab(newLab(t, first, controlPlanes, workers, 30))}
-	l.vault = l.withBackups(t)
-	// Half a day away: beside the first snapshot, which is due at once, none is taken but those that are asked for.
-	far := fmt.Sprintf("30 %d * * *", (time.Now().UTC().Hour()+12)%24)
-	text := string(l.fleet.files["clusters/prod/backup.yaml"].Data)
-	l.fleet.write("clusters/prod/backup.yaml", strings.Replace(text, "30 4 * * *", far, 1)+fmt.Sprintf("  schedule: %q\n", far))
-	l.source.push(l.fleet.files)
-	l.watchPromises()
-	return l
+// stage is a cluster on which scenes are played one after the other.
+type stage struct {
+	name, first            string
+	controlPlanes, workers int
+	// strict: the etcds refuse what real ones refuse, five seconds a join.
+	strict bool
+	scenes []scene
 }
 
-func (l *restoreLab) config(writer string) Config {
-	config := l.signedLab.config(writer)
-	config.Backups = l.vault.config
-	config.RecoveryTiming = recovery.DefaultTiming().Scaled(l.scale)
-	config.RecoveryTiming.Settle = 300 * time.Millisecond
-	config.RecoverFlags = "--state " + l.store.Location()
-	return config
-}
-
-// etcd makes a client of one machine's etcd.
-func (l *restoreLab) etcd(name string, use func(ctx context.Context, client *clientv3.Client)) {
-	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), ample)
-	defer cancel()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + l.farm.Node(name).Address() + ":2379"}, Logger: zap.NewNop()})
-	require.NoError(l.t, err)
-	defer func() { _ = client.Close() }()
-	use(ctx, client)
-}
-
-func (l *restoreLab) put(key string) {
-	l.etcd("cp-1", func(ctx context.Context, client *clientv3.Client) {
-		_, err := client.Put(ctx, key, "a value")
-		require.NoError(l.t, err)
-	})
-}
-
-// up waits until the cluster is Ready and its first snapshot is stored.
-func up(r Report) bool { return allReady(r) && backupIn(r, "hourly").Ready.Reason == "Succeeded" }
-
-// later turns the clock by a little: two snapshots of one second would have one name.
-func (l *restoreLab) later() { l.clock.ahead.Add(int64(2 * time.Second)) }
-
-// stands waits until an operation is complete, or waits for a person.
-func stands(name string) func(Report) bool {
-	return func(r Report) bool {
-		return inPhase(name, statefile.OperationCompleted)(r) || inPhase(name, statefile.OperationPaused)(r)
-	}
-}
-
-// whole waits until an operation is complete and the cluster Ready, or until it waits for a person.
-func whole(name string) func(Report) bool {
-	return func(r Report) bool {
-		return inPhase(name, statefile.OperationCompleted)(r) && allReady(r) || inPhase(name, statefile.OperationPaused)(r)
-	}
-}
-
-// snapshot asks for a snapshot and gives it.
-func (l *restoreLab) snapshot() backup.Snapshot {
-	l.t.Helper()
-	l.later()
-	defer l.later()
-	l.push("snapshot", "ichor-operation@prod", "  kind: etcd-backup\n  etcdBackup:\n    backupRef:\n      name: hourly\n")
-	report := l.run(l.config("agent-snapshot"), stands("snapshot"))
-	require.True(l.t, inPhase("snapshot", statefile.OperationCompleted)(report), "%v", report.Problems())
-	contents, err := l.destination(l.t, l.vault).Contents(l.t.Context())
-	require.NoError(l.t, err)
-	return contents.Snapshots[0]
-}
-
-// restoreBody is an operation that restores a snapshot on all control planes.
-func (l *restoreLab) restoreBody(s backup.Snapshot, more string) string {
-	body := fmt.Sprintf("  kind: etcd-restore\n  etcdRestore:\n    backupRef:\n      name: hourly\n    snapshot:\n      name: %s\n      sha256: %s\n    confirm: prod\n    controlPlanes:\n",
-		s.Name, s.SHA256)
-	for _, node := range l.farm.Nodes() {
-		if strings.HasPrefix(node.Name(), "cp-") {
-			body += fmt.Sprintf("      %s: %s\n", node.Name(), node.UUID())
+// TestRestoresOnSimulatedMachines plays restores on machines with a real etcd each. Meanwhile what the machines took is judged
+// against what was meant, and no two etcds may live at one time. What was written before the snapshot must be there at the end, key by key and
+// on each control plane, and nothing of what came after it.
+func TestRestoresOnSimulatedMachines(t *testing.T) {
+	t.Parallel()
+	for _, s := range stages() {
+		var scenes []scene
+		for _, one := range s.scenes {
+			if one.always || *restoreMatrix {
+				scenes = append(scenes, one)
+			}
 		}
-	}
-	return body + more
-}
-
-// requireRestored wants what was there at the snapshot and nothing of what came later, in one etcd of all control planes.
-func (l *restoreLab) requireRestored(report Report, name string, controlPlanes int) {
-	l.t.Helper()
-	op := operationNamed(report.Clusters[0].State, name)
-	require.NotNil(l.t, op)
-	require.Equal(l.t, statefile.OperationCompleted, op.Phase, "%s %s", op.Step, op.Message)
-	require.Nil(l.t, report.Clusters[0].State.Lock)
-	for _, node := range l.farm.Nodes()[:controlPlanes] {
-		l.etcd(node.Name(), func(ctx context.Context, client *clientv3.Client) {
-			before, err := client.Get(ctx, "/registry/before")
-			require.NoError(l.t, err)
-			require.Len(l.t, before.Kvs, 1, node.Name())
-			after, err := client.Get(ctx, "/registry/after")
-			require.NoError(l.t, err)
-			require.Empty(l.t, after.Kvs, node.Name())
-			members, err := client.MemberList(ctx)
-			require.NoError(l.t, err)
-			require.Len(l.t, members.Members, controlPlanes)
+		if len(scenes) == 0 {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.open(t, scenes)
 		})
 	}
-	content, err := l.destination(l.t, l.vault).Marker().Read(l.t.Context())
-	require.NoError(l.t, err)
-	marker, err := recovery.DecodeMarker(content)
-	require.NoError(l.t, err)
-	require.Equal(l.t, recovery.PhaseDone, marker.Phase)
-	require.Equal(l.t, op.Digest, marker.Operation)
 }
 
-func TestALiveRestoreOfAHealthyClusterWipesOneControlPlane(t *testing.T) {
-	t.Parallel()
-	l := newRestoreLab(t, "127.0.93.1", 3, 1)
-	begun := l.run(l.config("agent-1"), up)
-	require.True(t, up(begun), "%v", begun.Problems())
-	l.put("/registry/before")
-	taken := l.snapshot()
-	l.put("/registry/after")
-	l.push("restore", "ichor-override@prod", l.restoreBody(taken, "    localDataLoss: accepted\n"))
-	// The first agent dies once a control plane left; another one ends it.
-	l.run(l.config("agent-2"), func(Report) bool { return l.accepted("EtcdLeaveCluster")["cp-1"] > 0 })
-	report := l.run(l.config("agent-3"), whole("restore"))
-	l.requireRestored(report, "restore", 3)
-	require.True(t, allReady(report), "%v", report.Problems())
-	resets := l.accepted("Reset")
-	require.Len(t, resets, 1)
-	require.Len(t, l.accepted("EtcdLeaveCluster"), 2)
-	for name, times := range resets {
-		require.Equal(t, 1, times, name)
-		require.Zero(t, l.accepted("EtcdLeaveCluster")[name], "the one that is wiped did not leave")
+func (s stage) open(t *testing.T, scenes []scene) {
+	var l *restoreLab
+	if s.strict {
+		l = newRestoreLab(t, s.first, s.controlPlanes, s.workers)
+	} else {
+		l = newHurriedRestoreLab(t, s.first, s.controlPlanes, s.workers)
 	}
-	require.Equal(t, map[string]int{"cp-1": 2}, l.accepted("Bootstrap"), "once in its life, and once to recover")
-	contents, err := l.destination(t, l.vault).Contents(t.Context())
-	require.NoError(t, err)
-	require.Greater(t, contents.Snapshots[0].Revision, taken.Revision, "a snapshot of what was lost is kept")
+	l.bringUp()
+	for _, one := range scenes {
+		played := t.Run(one.name, func(t *testing.T) {
+			l.on(t, func() { one.play(l) })
+		})
+		if !played {
+			return // the cluster isn't what the next scene begins with
+		}
+	}
+	t.Logf("%s: %d scenes", s.name, len(scenes))
 }
 
-func TestALiveRestoreOfOneControlPlaneWipesIt(t *testing.T) {
-	t.Parallel()
-	l := newRestoreLab(t, "127.0.93.11", 1, 0)
-	begun := l.run(l.config("agent-1"), up)
-	require.True(t, up(begun), "%v", begun.Problems())
-	l.put("/registry/before")
-	taken := l.snapshot()
-	l.put("/registry/after")
-	l.push("unaccepted", "ichor-override@prod", l.restoreBody(taken, ""))
-	report := l.run(l.config("agent-2"), stands("unaccepted"))
-	require.Contains(t, operationNamed(report.Clusters[0].State, "unaccepted").FailureReason, "nothing was changed: pods may run on the control planes of prod")
-	require.Empty(t, l.accepted("Reset"))
-	op := operationNamed(report.Clusters[0].State, "unaccepted")
-	l.push("cancel", "ichor-override@prod", fmt.Sprintf("  kind: cancel\n  cancel:\n    operation: unaccepted\n    digest: %s\n", op.Digest))
-	l.push("restore", "ichor-override@prod", l.restoreBody(taken, "    localDataLoss: accepted\n"))
-	report = l.run(l.config("agent-3"), whole("restore"))
-	l.requireRestored(report, "restore", 1)
-	require.Equal(t, map[string]int{"cp-1": 1}, l.accepted("Reset"))
-	require.Empty(t, l.accepted("EtcdLeaveCluster"))
+// on has a lab fail another test meanwhile.
+func (l *restoreLab) on(t *testing.T, do func()) {
+	outer := l.t
+	l.t, l.alice.t = t, t
+	defer func() { l.t, l.alice.t = outer, outer }()
+	do()
 }
+
+func stages() []stage {
+	return []stage{
+		{name: "three and a worker", first: "127.0.93.1", controlPlanes: 3, workers: 1, strict: true, scenes: []scene{
+			{"the agent outside: the leader alone is wiped, and another agent goes on", true, gentleWithTwoAgents},
+			{"a member that is in Git no more is refused", false, refusedForAnUnmanaged},
+			{"one that is off for good and answers is refused", false, refusedForOneThatAnswers},
+		}},
+		{name: "one", first: "127.0.93.11", controlPlanes: 1, scenes: []scene{
+			{"what pods keep must be given up in writing, and then it is wiped", true, singleIsWiped},
+			{"the agent on it is told the command", true, singleWithTheAgentIsRefused},
+		}},
+	}
+}
+
+// gentleWithTwoAgents has the first agent die once a control plane left; another one ends it.
+func gentleWithTwoAgents(l *restoreLab) {
+	m := l.moment()
+	since := l.tally("Reset", "EtcdLeaveCluster", "Bootstrap", "Reboot", "EtcdRecover")
+	l.restores("gentle", m, accepting)
+	l.agent(func(Report) bool { return since()["EtcdLeaveCluster"]["cp-1"] > 0 })
+	report := l.agent(whole("gentle"))
+	l.cameBack(report, "gentle", m)
+	took := since()
+	require.Len(l.t, took["Reset"], 1)
+	require.Len(l.t, took["EtcdLeaveCluster"], 2)
+	for name, times := range took["Reset"] {
+		require.Equal(l.t, 1, times, name)
+		require.Zero(l.t, took["EtcdLeaveCluster"][name], "the one that is wiped did not leave")
+	}
+	require.Equal(l.t, map[string]int{"cp-1": 1}, took["Bootstrap"])
+	require.Greater(l.t, l.contents().Snapshots[0].Revision, m.snapshot.Revision, "a snapshot of what was lost is kept")
+}
+
+func singleIsWiped(l *restoreLab) {
+	m := l.moment()
+	l.restores("unaccepted", m, "")
+	op := l.paused("unaccepted")
+	require.Contains(l.t, op.FailureReason, "nothing was changed: pods may run on the control planes of prod")
+	require.Empty(l.t, l.accepted("Reset"))
+	l.cancelled(op)
+	l.restores("single", m, accepting)
+	l.cameBack(l.agent(whole("single")), "single", m)
+	require.Equal(l.t, map[string]int{"cp-1": 1}, l.accepted("Reset"))
+	require.Empty(l.t, l.accepted("EtcdLeaveCluster"))
+}
+
+func singleWithTheAgentIsRefused(l *restoreLab) {
+	l.nodeName = "cp-1"
+	defer func() { l.nodeName = "" }()
+	m := l.moment()
+	since := l.tally("Reset", "EtcdLeaveCluster", "Bootstrap", "Reboot", "EtcdRecover")
+	l.restores("hosted", m, accepting)
+	op := l.paused("hosted")
+	require.Contains(l.t, op.FailureReason, nothingChanged)
+	require.Contains(l.t, op.FailureReason, fmt.Sprintf("ichor restore --recover-cluster --cluster prod --backup hourly --snapshot %s --wipe cp-1 --state %s", m.snapshot.Name, l.store.Location()))
+	l.tookNothing(since)
+	l.cancelled(op)
+}
+
+func (l *restoreLab) tookNothing(since func() map[string]map[string]int) {
+	l.t.Helper()
+	for method, machines := range since() {
+		require.Empty(l.t, machines, method)
+	}
+}
+
+// refusedForAnUnmanaged takes the YAML of a control plane away: its member would keep the old etcd alive.
+func refusedForAnUnmanaged(l *restoreLab) {
+	m := l.moment()
+	since := l.tally("Reset", "EtcdLeaveCluster", "Bootstrap", "Reboot", "EtcdRecover")
+	const file = "clusters/prod/machines/cp-3.yaml"
+	kept := l.fleet.files[file]
+	l.fleet.write(file, replaceOnce(l.t, string(kept.Data), "metadata: {name: cp-3}", "metadata: {name: cp-3, annotations: {ichor.maesh.dev/allow-delete: cp-3}}"))
+	l.source.push(l.fleet.files)
+	delete(l.fleet.files, file)
+	l.source.push(l.fleet.files)
+	l.restores("unmanaged", m, accepting)
+	op := l.paused("unmanaged")
+	require.Contains(l.t, op.FailureReason, nothingChanged)
+	require.Contains(l.t, op.FailureReason, "cp-3")
+	l.tookNothing(since)
+	l.cancelled(op)
+	l.fleet.files[file] = kept
+	l.source.push(l.fleet.files)
+	report := l.agent(allReady)
+	require.True(l.t, allReady(report), "%v", report.Problems())
+}
+
+func refusedForOneThatAnswers(l *restoreLab) {
+	m := l.moment()
+	since := l.tally("Reset", "EtcdLeaveCluster", "Bootstrap", "Reboot", "EtcdRecover")
+	l.restores("without", m, accepting, "cp-3")
+	op := l.paused("without")
+	require.Contains(l.t, op.FailureReason, nothingChanged+"what was signed says that cp-3 is off for good, and it answers")
+	l.tookNothing(since)
+	l.cancelled(op)
+}
+
+// target is who recovers in the restore that the marker is of.
+func (l *restoreLab) target() string { return l.marker().Target }

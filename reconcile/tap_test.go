@@ -152,7 +152,7 @@ func (n tappedNodes) session(target talos.Target, dial func() (Session, error)) 
 	return tappedSession{tap: n.tap, name: target.Name, Session: session}, nil
 }
 
-func (n tappedNodes) Recovery() recovery.Nodes { return n.inner.Recovery() }
+func (n tappedNodes) Recovery() recovery.Nodes { return tappedRecovery{n.tap, n.inner.Recovery()} }
 
 func (n tappedNodes) Member(target talos.Target) backup.Node { return n.inner.Member(target) }
 
@@ -273,6 +273,11 @@ func tapped(config Config, p *tap) Config {
 		return tappedKubernetes{tap: p, inner: inner}, nil
 	}
 	config.OpenNodes = func(bundle *talos.Bundle) Nodes { return tappedNodes{tap: p, inner: openNodes(bundle)} }
+	if config.Backups != nil {
+		backups := *config.Backups
+		backups.Opener = tappedPlaces{tap: p, identities: config.Identities}
+		config.Backups = &backups
+	}
 	return config
 }
 

@@ -35,6 +35,7 @@ const (
 	Panic      = machined.Panic
 	EndEarly   = machined.EndEarly
 	Stall      = machined.Stall
+	Damage     = machined.Damage
 )
 
 // AfterMemberAdd is a Fault's Method for a machine whose member was added to etcd and has no name yet: with the kind Hang it
@@ -49,6 +50,12 @@ const BeforeConfigWrite = machined.BeforeConfigWrite
 
 // BeforeGoingDown is such a point too: a machine that reboots, resets or shuts down has stopped its services and still answers.
 const BeforeGoingDown = machined.BeforeGoingDown
+
+// BeforeStopping is such a point too: a machine that reboots, resets or shuts down has answered, and all its services run still.
+const BeforeStopping = machined.BeforeStopping
+
+// BeforeWipe is such a point too: a machine that resets is about to wipe. With the kind Fail its wipe fails, and it reboots as it was.
+const BeforeWipe = machined.BeforeWipe
 
 // Node is one machine: its hardware, its power switch and its cable. Its methods may be called from any goroutine.
 type Node struct {

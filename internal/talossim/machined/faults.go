@@ -3,9 +3,11 @@ package machined
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,10 +32,13 @@ const (
 	CutAfter
 	// Panic: the handler panics.
 	Panic
-	// EndEarly: a stream of data ends after its first messages as if it were complete, as Talos's does when its own reading breaks off.
+	// EndEarly: a stream of data ends after its first messages as if it were complete, as Talos's does when its own reading breaks off;
+	// of an upload the machine keeps what it got until then, and answers as if that were all.
 	EndEarly
 	// Stall: a stream of data brings its first messages and then nothing, as Talos's does when etcd hangs.
 	Stall
+	// Damage: one bit of an upload is another one when it arrives.
+	Damage
 )
 
 // firstMessages is how many messages EndEarly and Stall let through.
@@ -51,6 +56,13 @@ const BeforeConfigWrite = "config/before-write"
 
 // BeforeGoingDown is a point at which a machine that reboots, resets or shuts down has stopped its services and still answers.
 const BeforeGoingDown = "sequence/before-going-down"
+
+// BeforeStopping is a point at which such a machine has answered, and everything on it runs still, its etcd too.
+const BeforeStopping = "sequence/before-stopping"
+
+// BeforeWipe is a point at which a machine that resets has stopped everything and is about to wipe. With the kind Fail the wipe fails, and
+// with it the sequence: the machine reboots as it was.
+const BeforeWipe = "sequence/before-wipe"
 
 // Fault is something that goes wrong with calls of a method.
 type Fault struct {
@@ -128,13 +140,21 @@ func (f *Faults) hit(method string) (Fault, bool) {
 }
 
 // halt keeps a machine at a point while ctx lasts, if a fault says so and until it is taken back.
-func (f *Faults) halt(ctx context.Context, point string) {
-	if fault, ok := f.hit(point); ok && fault.Kind == Hang {
+func (f *Faults) halt(ctx context.Context, point string) { _ = f.fails(ctx, point) }
+
+// fails keeps a machine at a point as halt does, or gives the error that a fault has there.
+func (f *Faults) fails(ctx context.Context, point string) error {
+	fault, ok := f.hit(point)
+	switch {
+	case ok && fault.Kind == Fail:
+		return errors.New(fault.Text)
+	case ok && fault.Kind == Hang:
 		select {
 		case <-ctx.Done():
 		case <-fault.disarmed:
 		}
 	}
+	return nil
 }
 
 type dropKey struct{}
@@ -175,8 +195,8 @@ func (f *Faults) options(m *Machine) []grpc.ServerOption {
 
 type faultyStream struct {
 	grpc.ServerStream
-	ctx  context.Context
-	sent int
+	ctx            context.Context
+	sent, received int
 }
 
 func (s *faultyStream) Context() context.Context { return s.ctx }
@@ -191,6 +211,24 @@ func (s *faultyStream) SendMsg(message any) error {
 	}
 	s.sent++
 	return s.ServerStream.SendMsg(message)
+}
+
+func (s *faultyStream) RecvMsg(message any) error {
+	kind, _ := s.ctx.Value(streamKey{}).(FaultKind)
+	if err := s.ServerStream.RecvMsg(message); err != nil {
+		return err
+	}
+	data, upload := message.(*common.Data)
+	if s.received++; kind == 0 || !upload {
+		return nil
+	}
+	switch {
+	case kind == EndEarly && s.received > firstMessages:
+		return io.EOF
+	case kind == Damage && s.received == firstMessages && len(data.GetBytes()) > 0:
+		data.Bytes[0] ^= 1
+	}
+	return nil
 }
 
 func (f *Faults) around(ctx context.Context, m *Machine, method string, call func(context.Context) error) error {
@@ -219,7 +257,7 @@ func (f *Faults) around(ctx context.Context, m *Machine, method string, call fun
 		apid.CallFrom(ctx).Settle(err) // whoever sees the cut finds the call in the journal
 		f.Cut()
 		return err
-	case EndEarly, Stall:
+	case EndEarly, Stall, Damage:
 		err := call(context.WithValue(ctx, streamKey{}, fault.Kind))
 		if errors.Is(err, errCut) && fault.Kind == EndEarly {
 			return nil

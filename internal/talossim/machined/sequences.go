@@ -174,6 +174,7 @@ func (m *Machine) stopList(kexec bool) []phase {
 }
 
 func (m *Machine) stopServices(ctx context.Context) error {
+	m.cfg.Faults.halt(ctx, BeforeStopping)
 	return m.services.stop(ctx, "kubelet", "etcd", "trustd", "cri")
 }
 
@@ -275,6 +276,9 @@ func (m *Machine) resetPhases(o resetOptions) []phase {
 }
 
 func (m *Machine) wipe(ctx context.Context, labels ...string) error {
+	if err := m.cfg.Faults.fails(ctx, BeforeWipe); err != nil {
+		return err
+	}
 	if err := m.pace.Sleep(ctx, phaseTime); err != nil {
 		return err
 	}
