@@ -2,11 +2,21 @@
 export CGO_ENABLED := 0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# What runs the tests; a binary of it does too (make test GOTESTSUM=gotestsum), where there is no network.
+GOTESTSUM := go run gotest.tools/gotestsum@v1.13.0
 # How long each fuzzer runs in `make fuzz`.
 FUZZTIME ?= 30s
 
 # The Kubernetes whose own servers the tests of the Kubernetes side run. test/kube/servers/go.mod names it too.
 KUBERNETES := v1.36.3
+
+# $(call gotest,NAME,PACKAGES,FLAGS) runs tests, and up to four that failed once more, alone: a machine that is busy with other things starves
+# one now and then. One that fails twice fails the run, and so does a panic, a build that fails, a package whose time is over, and a process
+# that died before all of its tests had an end, which internal/testlog sees to. It also says at the end, in capitals, what passed only alone.
+gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --no-color \
+	  --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --jsonfile bin/$(1).json --packages "$(2)" \
+	  -- -parallel 3 -timeout 90m -ldflags=-w $(3); status=$$?; \
+	go run ./internal/testlog bin/$(1).json || status=1
 
 .PHONY: build test test-kube kube-servers demo bench lint fuzz cross
 
@@ -18,13 +28,12 @@ build: ## bin/ichor and bin/talossim
 test: lint cross ## every check and every test
 	@mkdir -p bin
 	nice -n 19 $(MAKE) kube-servers > bin/kube-servers.log 2>&1 & servers=$$!; \
-	go test -p 1 -parallel 3 -timeout 90m -ldflags=-w $$(go list ./... | grep -v /test/kube) || failed=1; \
-	wait $$servers; \
-	test -z "$$failed"
+	$(call gotest,test,$$(go list ./... | grep -v /test/kube | tr '\n' ' '),-p 1); \
+	wait $$servers; exit $$status
 	$(MAKE) test-kube
 
 test-kube: kube-servers ## the Kubernetes side, against Kubernetes's own servers
-	ICHOR_KUBE_SERVERS=$(CURDIR)/bin/kube-servers go test -count=1 -parallel 3 -timeout 90m -ldflags=-w ./test/kube/...
+	export ICHOR_KUBE_SERVERS=$(CURDIR)/bin/kube-servers; $(call gotest,test-kube,./test/kube/...,-count=1); exit $$status
 
 kube-servers: ## bin/kube-servers: Kubernetes's API server, controller manager and scheduler (minutes, the first time)
 	cd test/kube/servers && go build -o $(CURDIR)/bin/kube-servers -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
