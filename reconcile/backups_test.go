@@ -61,12 +61,18 @@ spec:
 // leave puts an object into the bucket that is no snapshot of this cluster's.
 func (v *vault) leave(t testing.TB, name string) {
 	t.Helper()
+	_, err := v.bucket(t).Put(t.Context(), name, []byte("something"), statefile.IfAbsent())
+	require.NoError(t, err)
+}
+
+// bucket is the vault's, below the backup's prefix.
+func (v *vault) bucket(t testing.TB) *statefile.Bucket {
+	t.Helper()
 	bucket, err := statefile.OpenBucket(t.Context(), statefile.S3Config{Endpoint: v.server.Endpoint, Region: s3gateway.Region, Bucket: "backups", Prefix: "prod",
 		Credentials: &statefile.S3Credentials{AccessKeyID: backupAccess, SecretAccessKey: backupSecret}})
 	require.NoError(t, err)
-	defer bucket.Close()
-	_, err = bucket.Put(t.Context(), name, []byte("something"), statefile.IfAbsent())
-	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, bucket.Close()) })
+	return bucket
 }
 
 // destination is the bucket as somebody with the bundle sees it.

@@ -333,8 +333,14 @@ const ample = 5 * time.Minute
 // run runs an agent until stop says so, or ample time has passed.
 func (l *lab) run(config Config, stop func(Report) bool) Report {
 	l.t.Helper()
+	return l.runFor(config, ample, stop)
+}
+
+// runFor is run with another patience.
+func (l *lab) runFor(config Config, patience time.Duration, stop func(Report) bool) Report {
+	l.t.Helper()
 	agent := New(config)
-	ctx, cancel := context.WithTimeout(context.Background(), ample)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/internal/talossim"
 )
 
 var restoreMatrix = flag.Bool("restore-matrix", false, "play every scenario of a restore on simulated machines, not only those that CI plays (takes many minutes)")
@@ -82,6 +84,37 @@ func stages() []stage {
 			{"the agent outside: the leader alone is wiped, and another agent goes on", true, gentleWithTwoAgents},
 			{"a member that is in Git no more is refused", false, refusedForAnUnmanaged},
 			{"one that is off for good and answers is refused", false, refusedForOneThatAnswers},
+		}},
+		{name: "a restore that goes wrong", first: "127.0.94.1", controlPlanes: 3, workers: 1, scenes: []scene{
+			{"the agent on a worker", false, hosted("on-a-worker", func(*restoreLab) string { return "w-1" })},
+			{"the agent on a follower", false, hosted("on-a-follower", (*restoreLab).follower)},
+			{"the agent on the leader", true, hosted("on-the-leader", func(l *restoreLab) string { return l.leader() })},
+			{"a reset that is answered OK and dropped", false, resetsOf("dropped", talossim.Fault{Method: "Reset", Kind: talossim.DropEffect, Times: 1}, 1)},
+			{"a reset that is refused for a moment", false, resetsOf("refused", refusedOnce(), 1)},
+			{"a reset whose wipe fails", false, resetsOf("failed", failed(), 2)},
+			{"a reset in the middle of which the power goes", false, goesDark},
+			{"a machine that takes long to go down", false, slowToGo},
+			{"a target that dies with the snapshot", false, targetDies},
+			{"an upload that is cut short and answered OK", false, uploadsOf("torn", talossim.EndEarly)},
+			{"an upload that is damaged", false, uploadsOf("damaged", talossim.Damage)},
+			{"a restore that always fails on the target", true, neverRestores},
+			{"a snapshot that is pruned meanwhile", false, pruned},
+			{"a bucket that is away for ten minutes", false, away},
+			{"the agent's node reboots in the middle", false, nodeRebooted},
+			{"an agent that is frozen in the wipe", true, frozen},
+			{"two restores at once", false, twoAsked},
+			{"a learner that nobody promotes", false, stuckLearner},
+			{"a control plane that never comes back", false, neverBack},
+		}},
+		{name: "without a quorum", first: "127.0.94.21", controlPlanes: 3, scenes: []scene{
+			{"two of three have lost their data", true, fullAfterLoss},
+			{"one stays away, and comes back with the old etcd", false, oneStaysAway},
+			{"one joins the old etcd again after its wipe", false, straggler},
+			{"a second restore beside what is left of the first", false, stragglersOfTheFirst},
+		}},
+		{name: "five", first: "127.0.94.41", controlPlanes: 5, scenes: []scene{
+			{"etcd healthy, the agent on a follower", false, hosted("gentle", (*restoreLab).follower)},
+			{"three of five have lost their data", false, fullOfFive},
 		}},
 		{name: "one", first: "127.0.93.11", controlPlanes: 1, scenes: []scene{
 			{"what pods keep must be given up in writing, and then it is wiped", true, singleIsWiped},

@@ -97,8 +97,11 @@ func (l *restoreLab) later() { l.clock.ahead.Add(int64(2 * time.Second)) }
 func (l *restoreLab) agent(stop func(Report) bool) Report {
 	l.t.Helper()
 	l.agents++
-	return l.run(l.config(fmt.Sprintf("agent-%d", l.agents)), stop)
+	return l.runFor(l.config(fmt.Sprintf("agent-%d", l.agents)), aRestore, stop)
 }
+
+// aRestore only ends a test that hangs. A restore is many boots, one after the other.
+const aRestore = 3 * ample
 
 // bringUp waits until the cluster is Ready and its first snapshot is stored.
 func (l *restoreLab) bringUp() {

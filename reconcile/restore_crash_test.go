@@ -1,0 +1,202 @@
+package reconcile
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/recovery"
+	"ichor.maesh.dev/statefile"
+)
+
+var (
+	restoreCrash = flag.String("restore-crash", "", "kill agents at every point of the restores whose name holds this, until a restore meets no new one (takes many minutes)")
+	restoreSeed  = flag.Uint64("restore-seed", 1, "which points of a restore are drawn where not every one is taken")
+)
+
+// perils is a restore whose agents are killed.
+type perils struct {
+	name, first            string
+	controlPlanes, workers int
+	// full: all are wiped, for etcd has lost its quorum.
+	full bool
+	// hosted: agents run on a control plane.
+	hosted bool
+	// one in so many points is drawn in CI; zero: CI leaves it out.
+	oneIn uint64
+}
+
+func everyPeril() []perils {
+	return []perils{
+		{name: "gentle, 3 control planes, the agent outside", first: "127.0.95.1", controlPlanes: 3, workers: 1, oneIn: 12},
+		{name: "gentle, 3 control planes, the agent on one", first: "127.0.95.11", controlPlanes: 3, hosted: true},
+		{name: "full, 3 control planes, the agent outside", first: "127.0.95.21", controlPlanes: 3, full: true, oneIn: 12},
+		{name: "full, 1 control plane, the agent outside", first: "127.0.95.31", controlPlanes: 1, full: true},
+		{name: "gentle, 5 control planes, the agent outside", first: "127.0.95.41", controlPlanes: 5},
+		{name: "full, 5 control planes, the agent outside", first: "127.0.95.51", controlPlanes: 5, full: true},
+	}
+}
+
+// TestAnAgentKilledAtEveryPointOfARestore kills each agent at the first point that none was killed at before: every write of the state, of
+// the marker and of the pinned copy, and every call to a machine or to Kubernetes, before its effect and after it. A new agent goes on each
+// time. The points are not listed anywhere: they are met. Restores follow one another until one meets nothing new. CI takes a sample of the
+// points, in one restore.
+func TestAnAgentKilledAtEveryPointOfARestore(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("no machine is simulated, so no point would be met")
+	}
+	for _, p := range everyPeril() {
+		whole := *restoreCrash != "" && strings.Contains(p.name, *restoreCrash)
+		if !whole && (*restoreCrash != "" || p.oneIn == 0) {
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			p.run(t, whole)
+		})
+	}
+}
+
+func (p perils) run(t *testing.T, whole bool) {
+	l := newHurriedRestoreLab(t, p.first, p.controlPlanes, p.workers)
+	l.bringUp()
+	met, killedAt, rounds := map[string]bool{}, 0, 0
+	for before := -1; len(met) > before; rounds++ {
+		require.Less(t, rounds, 12, "it never ends: %v", met)
+		before = len(met)
+		killedAt += p.restoreOnce(l, fmt.Sprintf("restore-%d", rounds), met, func(point string) bool { return whole || drawn(point, p.oneIn) })
+		t.Logf("restore %d: %d points met, %d agents killed so far", rounds+1, len(met), killedAt)
+		if !whole {
+			rounds++
+			break
+		}
+	}
+	p.metWhatMatters(t, met, whole)
+	l.promisesKept()
+	t.Logf("| %s | %d of %d points | %d restores | seed %d |", p.name, killedAt, len(met), rounds, *restoreSeed)
+}
+
+// drawn says whether a point is among those that the seed draws.
+func drawn(point string, oneIn uint64) bool {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", *restoreSeed, point)
+	return h.Sum64()%oneIn == 0
+}
+
+// restoreOnce carries out one restore by agents that die, each at the first point that isn't in met yet and that is drawn.
+func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, drawn func(string) bool) (killed int) {
+	l.t.Helper()
+	l.nodeName = ""
+	if p.hosted {
+		l.nodeName = l.follower()
+	}
+	m := l.moment()
+	if p.full {
+		for _, cp := range l.controlPlanes()[(p.controlPlanes-1)/2:] {
+			if cp != "cp-1" {
+				l.loseData(cp)
+			}
+		}
+		if p.controlPlanes > 1 {
+			l.quorumless("cp-1")
+		}
+	}
+	since := l.tally(mutations()...)
+	l.restores(name, m, accepting)
+	for n := 1; ; n++ {
+		require.Less(l.t, n, 400, "it never ends: %v", met)
+		l.agents++
+		died, at := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), whole(name), func(point string) bool {
+			point = strings.ReplaceAll(point, name, "restore")
+			if met[point] {
+				return false
+			}
+			met[point] = true
+			return drawn(point)
+		})
+		if !died {
+			break
+		}
+		killed++
+		l.t.Logf("agent %d of %s was killed %s", n, name, at)
+		if unsent(at) {
+			// Nobody can know that it wasn't sent: it is waited for as if it had been.
+			l.turn(recovery.DefaultTiming().Again + 1)
+		}
+	}
+	report := l.agent(whole(name))
+	l.cameBack(report, name, m)
+	p.tookOnce(l, since())
+	l.begunOnce(l.operation(report, name).Digest)
+	return killed
+}
+
+// unsent says whether an agent that died at a point had written an intent and not made its call.
+func unsent(point string) bool {
+	if strings.HasPrefix(point, "after marker intent ") {
+		return true
+	}
+	call := strings.Fields(strings.TrimPrefix(point, "before restore's "))[0]
+	return strings.HasPrefix(point, "before restore's ") && slices.Contains([]string{"Reset", "LeaveEtcd", "RecoverEtcd", "UploadSnapshot", "Reboot"}, call)
+}
+
+// tookOnce is what the machines must have taken in one restore, however many agents died in it.
+func (p perils) tookOnce(l *restoreLab, took map[string]map[string]int) {
+	l.t.Helper()
+	require.Equal(l.t, map[string]int{l.target(): 1}, took["Bootstrap"], "one recovery")
+	for machine, times := range took["Reset"] {
+		require.Equal(l.t, 1, times, "%s was wiped", machine)
+	}
+	for machine, times := range took["EtcdLeaveCluster"] {
+		require.Equal(l.t, 1, times, "%s left", machine)
+	}
+	for machine, times := range took["Reboot"] {
+		require.Equal(l.t, 1, times, "%s was rebooted", machine)
+	}
+	if !p.full {
+		require.Len(l.t, took["Reset"], 1)
+		require.Len(l.t, took["EtcdLeaveCluster"], p.controlPlanes-1)
+	}
+	require.Empty(l.t, took["ApplyConfiguration"])
+	require.Empty(l.t, took["Shutdown"])
+}
+
+// begunOnce is that an operation was accepted, begun and completed once.
+func (l *restoreLab) begunOnce(digest string) {
+	l.t.Helper()
+	counts := map[string]int{}
+	for _, e := range l.events() {
+		if e.Operation == digest {
+			counts[e.Action]++
+		}
+	}
+	for _, action := range []string{"OperationAccepted", "OperationStarted", "Operation" + string(statefile.OperationCompleted)} {
+		require.Equal(l.t, 1, counts[action], "%s: %v", action, counts)
+	}
+}
+
+// metWhatMatters is that the points are those of a restore: a run that met none of them would prove nothing.
+func (p perils) metWhatMatters(t *testing.T, met map[string]bool, whole bool) {
+	points := []string{"after pinned copy", "before marker made", "after marker made", "before marker intent upload", "before restore's UploadSnapshot", "after restore's UploadSnapshot",
+		"after restore's RecoverEtcd", "before marker outcome recover", "before marker enters joining", "before restore's EtcdSnapshot", "after marker enters done", "before state OperationCompleted",
+		"after restore's Reset", "before marker outcome reset-ephemeral"}
+	if !p.full {
+		points = append(points, "after marker intent leave", "after restore's LeaveEtcd", "before restore's Reboot")
+	}
+	for _, point := range points {
+		found := false
+		for at := range met {
+			found = found || strings.HasPrefix(at, point)
+		}
+		require.True(t, found, "%s was not met, but %v", point, met)
+	}
+	if whole {
+		require.Greater(t, len(met), 60)
+	}
+}
