@@ -12,8 +12,11 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// stepPreparing is the step of a restore that changes nothing.
-const stepPreparing = "preparing"
+// The steps of a restore that change nothing. stepLooking is for what one look at the machines can't settle.
+const (
+	stepPreparing = "preparing"
+	stepLooking   = "looking"
+)
 
 // nothingChanged begins every failure of a restore before its marker is written.
 const nothingChanged = "nothing was changed: "
@@ -77,30 +80,46 @@ func (d *decision) restoreOnly(op *statefile.OperationState) {
 	}
 }
 
-// refuseRestore holds every guard that the state and the machines decide. Nothing was changed yet.
+// refuseRestore holds every guard that the state and the machines decide. Nothing was changed yet. What the next look may show otherwise
+// keeps no restore from beginning: [nextRestore] waits for it.
 func refuseRestore(s situation) (refuse, wait string) {
+	if refuse = s.missigned(); refuse == "" && s.unsettled() == "" {
+		refuse = s.refuseRestore()
+	}
+	return refuse, ""
+}
+
+// missigned says what no look at the machines changes.
+func (s situation) missigned() string {
+	if cluster := s.in.Cluster.Name(); s.spec.EtcdRestore.Confirm != cluster {
+		return nothingChanged + fmt.Sprintf("a restore must say confirm: %s, the cluster's name", cluster)
+	}
+	if why := s.restoresFrom(s.spec.EtcdRestore); why != "" {
+		return nothingChanged + why
+	}
+	return ""
+}
+
+func (s situation) refuseRestore() string {
+	if why := s.missigned(); why != "" {
+		return why
+	}
 	spec := s.spec.EtcdRestore
 	cluster := s.in.Cluster.Name()
-	if spec.Confirm != cluster {
-		return nothingChanged + fmt.Sprintf("a restore must say confirm: %s, the cluster's name", cluster), ""
-	}
-	if why := s.restoresFrom(spec); why != "" {
-		return nothingChanged + why, ""
-	}
 	way, why := s.way()
 	if why != "" {
-		return nothingChanged + why, ""
+		return nothingChanged + why
 	}
 	takes := s.in.Cluster.Object.Spec.ControlPlane.Schedulable
 	switch {
 	case (takes == nil || *takes) && spec.LocalDataLoss != "accepted":
 		return nothingChanged + fmt.Sprintf("pods may run on the control planes of %s, and their local and hostPath volumes are lost where EPHEMERAL is wiped (%s); "+
-			"sign it with localDataLoss: accepted", cluster, way.wiped()), ""
+			"sign it with localDataLoss: accepted", cluster, way.wiped())
 	case way.own != "" && way.holder == "":
 		return nothingChanged + fmt.Sprintf("this agent runs on %s, which would be wiped under it, since etcd is not healthy with two or more members; stop it, and from "+
-			"another machine: %s", way.own, s.wayOut(true)), ""
+			"another machine: %s", way.own, s.wayOut(true))
 	}
-	return "", ""
+	return ""
 }
 
 // restoresFrom looks at what is restored.
@@ -155,6 +174,30 @@ func (s situation) way() (w way, why string) {
 	}
 	s.choose(&w)
 	return w, ""
+}
+
+// unsettled says what a restore can't be decided on yet: a machine that gave no answer to this one look, or an etcd that one look did not find
+// healthy. A single slow answer must neither refuse a restore nor have all control planes wiped where one would do.
+func (s situation) unsettled() string {
+	spec := s.spec.EtcdRestore
+	for _, name := range s.wanted {
+		if _, gone := spec.Without[name]; gone {
+			continue
+		}
+		switch seen := s.in.Seen[name]; {
+		case seen.Mode == talos.ModeUnknown:
+			return s.unseen(s.in.Cluster.Machine(name)).message
+		case seen.Mode == talos.ModeConfigured && seen.Etcd.Data == talos.Unknown:
+			return fmt.Sprintf("whether %s holds etcd data is not known (%s)", name, nameOr(seen.Problem, "it is "+nameOr(seen.Stage, "booting")))
+		}
+	}
+	if _, why := s.way(); why != "" {
+		return "" // whatever etcd says
+	}
+	if healthy, why := s.etcd.healthy(s.wanted); !healthy && len(s.wanted) > 1 && len(spec.Without) == 0 {
+		return fmt.Sprintf("etcd is not healthy (%s)", why)
+	}
+	return ""
 }
 
 // choose settles who recovers. Where etcd is healthy with two or more members one control plane is wiped, and the one that the agent runs on
@@ -230,7 +273,10 @@ func nextRestore(s situation) move {
 	}
 	order := &RestoreOrder{Digest: s.op.Digest, Pause: s.op.Pause, Spec: *s.spec.EtcdRestore, Marked: s.op.Marked}
 	if view == nil && !s.op.Marked {
-		refuse, _ := refuseRestore(s)
+		if why := s.unsettled(); why != "" && s.missigned() == "" && (s.op.Step != stepLooking || s.since() < s.in.Timing.Patience) {
+			return move{step: stepLooking, wait: fmt.Sprintf("%s; where that lasts for %s it counts, and nothing is changed before", why, s.in.Timing.Patience)}
+		}
+		refuse := s.refuseRestore()
 		switch {
 		case refuse != "" && s.op.Sent[sentRestore] == 0:
 			return move{step: stepPreparing, pause: refuse}

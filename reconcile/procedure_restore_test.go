@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +16,7 @@ func restorable() situation {
 	no := false
 	cluster := &schema.TalosCluster{Metadata: schema.ObjectMeta{Name: "prod"}}
 	cluster.Spec.ControlPlane.Count, cluster.Spec.ControlPlane.Schedulable = 3, &no
-	in := &Input{Cluster: Cluster{Object: cluster, Commit: "c1"}, Seen: map[string]Seen{}, State: &statefile.State{}, Timing: DefaultTiming(), RecoverFlags: "--state s3://ichor/prod"}
+	in := &Input{Cluster: Cluster{Object: cluster, Commit: "c1"}, Seen: map[string]Seen{}, State: &statefile.State{}, Now: time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC), Timing: DefaultTiming(), RecoverFlags: "--state s3://ichor/prod"}
 	in.Cluster.Backups = []*schema.TalosEtcdBackup{{Metadata: schema.ObjectMeta{Name: "hourly"}}}
 	spec := &schema.RestoreOperation{BackupRef: schema.NameRef{Name: "hourly"}, Snapshot: schema.SnapshotRef{Name: "etcd-20261129T100000Z.snapshot.age"}, Confirm: "prod",
 		ControlPlanes: map[string]string{}}
@@ -102,11 +103,67 @@ func TestARestoreThatMustNotBeginSaysWhyAndThatNothingWasChanged(t *testing.T) {
 			refuse, _ := refuseRestore(s)
 			require.Empty(t, refuse, "before it is spoilt")
 			test.spoil(s, s.spec.EtcdRestore)
-			refuse, _ = refuseRestore(s)
+			refuse = s.refuseRestore()
 			require.Contains(t, refuse, test.says)
 			require.Contains(t, refuse, nothingChanged)
 		})
 	}
+}
+
+// TestOneLookNeitherRefusesARestoreNorHasAllWiped: what a look did not show is waited for, for as long as anything that should be so already.
+func TestOneLookNeitherRefusesARestoreNorHasAllWiped(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(s situation)
+		waits string
+		// after is what it comes to where it lasts: a refusal, else all are wiped.
+		after string
+	}{
+		"one doesn't answer": {func(s situation) { s.silence("cp-3") }, "cp-3 (10.0.0.13) can't be reached", "sign it into without if it is off for good"},
+		"one may hold data or not": {func(s situation) { s.change("cp-3", func(seen *Seen) { seen.Etcd.Data = talos.Unknown }) },
+			"whether cp-3 holds etcd data is not known", "whether cp-3 holds etcd data is not known"},
+		"etcd gives no list": {func(s situation) {
+			for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
+				s.change(name, func(seen *Seen) { seen.Etcd.Members = nil })
+			}
+		}, "etcd is not healthy (no control plane gave a member list within 10 s)", ""},
+		"a member is not healthy": {func(s situation) { s.change("cp-2", func(seen *Seen) { seen.Etcd.ServiceHealthy = talos.No }) },
+			"etcd is not healthy (cp-2 is a member and not healthy)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := restorable()
+			test.spoil(s)
+			refuse, wait := refuseRestore(s)
+			require.Empty(t, refuse+wait, "it begins, which changes nothing")
+			s.op.Step, s.op.StepSince = stepPreparing, s.in.Now.Add(-time.Hour)
+			m := nextRestore(s)
+			require.Contains(t, m.wait, test.waits)
+			require.Equal(t, stepLooking, m.step, "however long it was prepared before")
+			require.Nil(t, s.plan.Restore)
+
+			s.op.Step, s.op.StepSince = m.step, s.in.Now.Add(-s.in.Timing.Patience+time.Second)
+			require.Contains(t, nextRestore(s).wait, test.waits)
+			s.op.StepSince = s.in.Now.Add(-s.in.Timing.Patience)
+			m = nextRestore(s)
+			if test.after != "" {
+				require.Contains(t, m.pause, nothingChanged)
+				require.Contains(t, m.pause, test.after)
+				return
+			}
+			require.Empty(t, m.pause)
+			way, _ := s.way()
+			require.Empty(t, way.holder)
+		})
+	}
+	t.Run("what no look changes is refused at once", func(t *testing.T) {
+		s := restorable()
+		s.silence("cp-3")
+		s.spec.EtcdRestore.Confirm = "staging"
+		require.Contains(t, nextRestore(s).pause, "a restore must say confirm: prod")
+		s = restorable()
+		s.spec.EtcdRestore.ControlPlanes["cp-3"] = "other"
+		s.change("cp-2", func(seen *Seen) { seen.Etcd.ServiceHealthy = talos.No })
+		require.Contains(t, nextRestore(s).pause, "Git declares uuid-cp-3")
+	})
 }
 
 func TestWhoIsWipedAndWhoRecovers(t *testing.T) {
@@ -179,8 +236,9 @@ func TestARestoreSaysHowItStandsAndKeepsItsLockPastItsMarker(t *testing.T) {
 func TestWhatAnAgentThatDiedMayHaveMarkedIsLookedForBeforeARestoreIsRefused(t *testing.T) {
 	s := restorable()
 	s.silence("cp-3")
+	s.op.Step, s.op.StepSince = stepLooking, s.in.Now.Add(-time.Hour)
 	m := nextRestore(s)
-	require.Contains(t, m.pause, nothingChanged, "nothing was begun: it is refused at once")
+	require.Contains(t, m.pause, nothingChanged, "nothing was begun: it is refused")
 	require.Nil(t, s.plan.Restore)
 
 	s.op.Sent = map[string]int{sentRestore: 1}

@@ -4,9 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,9 +15,12 @@ import (
 )
 
 var (
-	restoreCrash = flag.String("restore-crash", "", "kill agents at every point of the restores whose name holds this, until a restore meets no new one (takes many minutes)")
+	restoreCrash = flag.String("restore-crash", "", "kill agents at every point of the restores whose name holds this (all: of each), until a restore meets no new one (takes many minutes)")
 	restoreSeed  = flag.Uint64("restore-seed", 1, "which points of a restore are drawn where not every one is taken")
 )
+
+// oneIn is of how many points one is drawn in CI.
+const oneIn = 12
 
 // perils is a restore whose agents are killed.
 type perils struct {
@@ -27,15 +30,13 @@ type perils struct {
 	full bool
 	// hosted: agents run on a control plane.
 	hosted bool
-	// one in so many points is drawn in CI; zero: CI leaves it out.
-	oneIn uint64
 }
 
 func everyPeril() []perils {
 	return []perils{
-		{name: "gentle, 3 control planes, the agent outside", first: "127.0.95.1", controlPlanes: 3, workers: 1, oneIn: 12},
+		{name: "gentle, 3 control planes, the agent outside", first: "127.0.95.1", controlPlanes: 3, workers: 1},
 		{name: "gentle, 3 control planes, the agent on one", first: "127.0.95.11", controlPlanes: 3, hosted: true},
-		{name: "full, 3 control planes, the agent outside", first: "127.0.95.21", controlPlanes: 3, full: true, oneIn: 12},
+		{name: "full, 3 control planes, the agent outside", first: "127.0.95.21", controlPlanes: 3, full: true},
 		{name: "full, 1 control plane, the agent outside", first: "127.0.95.31", controlPlanes: 1, full: true},
 		{name: "gentle, 5 control planes, the agent outside", first: "127.0.95.41", controlPlanes: 5},
 		{name: "full, 5 control planes, the agent outside", first: "127.0.95.51", controlPlanes: 5, full: true},
@@ -45,41 +46,54 @@ func everyPeril() []perils {
 // TestAnAgentKilledAtEveryPointOfARestore kills each agent at the first point that none was killed at before: every write of the state, of
 // the marker and of the pinned copy, and every call to a machine or to Kubernetes, before its effect and after it. A new agent goes on each
 // time. The points are not listed anywhere: they are met. Restores follow one another until one meets nothing new. CI takes a sample of the
-// points, in one restore.
+// points, in a gentle restore and a full one.
 func TestAnAgentKilledAtEveryPointOfARestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("no machine is simulated, so no point would be met")
 	}
+	if *restoreCrash == "" {
+		t.Run("a sample", sampled)
+		return
+	}
 	for _, p := range everyPeril() {
-		whole := *restoreCrash != "" && strings.Contains(p.name, *restoreCrash)
-		if !whole && (*restoreCrash != "" || p.oneIn == 0) {
-			continue
+		if *restoreCrash == "all" || strings.Contains(p.name, *restoreCrash) {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				p.atEveryPoint(t)
+			})
 		}
-		t.Run(p.name, func(t *testing.T) {
-			t.Parallel()
-			p.run(t, whole)
-		})
 	}
 }
 
-func (p perils) run(t *testing.T, whole bool) {
+// sampled kills at points that the seed draws, in a gentle restore and then in a full one of the same machines.
+func sampled(t *testing.T) {
+	l := newHurriedRestoreLab(t, "127.0.95.61", 3, 0)
+	l.bringUp()
+	for _, p := range []perils{{name: "gentle", controlPlanes: 3}, {name: "full", controlPlanes: 3, full: true}} {
+		met := map[string]bool{}
+		killed := p.restoreOnce(l, "restore-"+p.name, met, func(point string) bool { return drawn(point, oneIn) })
+		p.metWhatMatters(t, met)
+		require.Greater(t, killed, len(met)/oneIn/3)
+		t.Logf("%s: killed at %d of %d points (seed %d)", p.name, killed, len(met), *restoreSeed)
+	}
+	l.promisesKept()
+}
+
+func (p perils) atEveryPoint(t *testing.T) {
 	l := newHurriedRestoreLab(t, p.first, p.controlPlanes, p.workers)
 	l.bringUp()
-	met, killedAt, rounds := map[string]bool{}, 0, 0
+	met, killed, rounds := map[string]bool{}, 0, 0
 	for before := -1; len(met) > before; rounds++ {
 		require.Less(t, rounds, 12, "it never ends: %v", met)
 		before = len(met)
-		killedAt += p.restoreOnce(l, fmt.Sprintf("restore-%d", rounds), met, func(point string) bool { return whole || drawn(point, p.oneIn) })
-		t.Logf("restore %d: %d points met, %d agents killed so far", rounds+1, len(met), killedAt)
-		if !whole {
-			rounds++
-			break
-		}
+		killed += p.restoreOnce(l, fmt.Sprintf("restore-%d", rounds), met, func(string) bool { return true })
+		t.Logf("restore %d: %d points met, %d agents killed so far", rounds+1, len(met), killed)
 	}
-	p.metWhatMatters(t, met, whole)
+	p.metWhatMatters(t, met)
+	require.Greater(t, len(met), 60)
 	l.promisesKept()
-	t.Logf("| %s | %d of %d points | %d restores | seed %d |", p.name, killedAt, len(met), rounds, *restoreSeed)
+	t.Logf("| %s | %d points | %d restores | %d agents killed |", p.name, len(met), rounds, killed)
 }
 
 // drawn says whether a point is among those that the seed draws.
@@ -112,7 +126,7 @@ func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, dra
 	for n := 1; ; n++ {
 		require.Less(l.t, n, 400, "it never ends: %v", met)
 		l.agents++
-		died, at := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), whole(name), func(point string) bool {
+		died, at := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), l.untilWhole(name), func(point string) bool {
 			point = strings.ReplaceAll(point, name, "restore")
 			if met[point] {
 				return false
@@ -125,25 +139,32 @@ func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, dra
 		}
 		killed++
 		l.t.Logf("agent %d of %s was killed %s", n, name, at)
-		if unsent(at) {
-			// Nobody can know that it wasn't sent: it is waited for as if it had been.
-			l.turn(recovery.DefaultTiming().Again + 1)
-		}
 	}
-	report := l.agent(whole(name))
+	report := l.agent(l.untilWhole(name))
 	l.cameBack(report, name, m)
 	p.tookOnce(l, since())
 	l.begunOnce(l.operation(report, name).Digest)
 	return killed
 }
 
-// unsent says whether an agent that died at a point had written an intent and not made its call.
-func unsent(point string) bool {
-	if strings.HasPrefix(point, "after marker intent ") {
-		return true
+// untilWhole waits until a restore is whole. An agent that died may leave a call behind of which nobody can know whether it was sent: it is
+// waited for as if it had been, for ten minutes, and that is turned.
+func (l *restoreLab) untilWhole(name string) func(Report) bool {
+	said, since := "", time.Now()
+	return func(r Report) bool {
+		for _, c := range r.Clusters {
+			op := operationNamed(c.State, name)
+			switch {
+			case op == nil:
+			case op.Message != said:
+				said, since = op.Message, time.Now()
+			case strings.Contains(said, " was told to ") && time.Since(since) > 10*time.Second:
+				since = time.Now()
+				l.turn(recovery.DefaultTiming().Again + time.Second)
+			}
+		}
+		return whole(name)(r)
 	}
-	call := strings.Fields(strings.TrimPrefix(point, "before restore's "))[0]
-	return strings.HasPrefix(point, "before restore's ") && slices.Contains([]string{"Reset", "LeaveEtcd", "RecoverEtcd", "UploadSnapshot", "Reboot"}, call)
 }
 
 // tookOnce is what the machines must have taken in one restore, however many agents died in it.
@@ -182,7 +203,7 @@ func (l *restoreLab) begunOnce(digest string) {
 }
 
 // metWhatMatters is that the points are those of a restore: a run that met none of them would prove nothing.
-func (p perils) metWhatMatters(t *testing.T, met map[string]bool, whole bool) {
+func (p perils) metWhatMatters(t *testing.T, met map[string]bool) {
 	points := []string{"after pinned copy", "before marker made", "after marker made", "before marker intent upload", "before restore's UploadSnapshot", "after restore's UploadSnapshot",
 		"after restore's RecoverEtcd", "before marker outcome recover", "before marker enters joining", "before restore's EtcdSnapshot", "after marker enters done", "before state OperationCompleted",
 		"after restore's Reset", "before marker outcome reset-ephemeral"}
@@ -195,8 +216,5 @@ func (p perils) metWhatMatters(t *testing.T, met map[string]bool, whole bool) {
 			found = found || strings.HasPrefix(at, point)
 		}
 		require.True(t, found, "%s was not met, but %v", point, met)
-	}
-	if whole {
-		require.Greater(t, len(met), 60)
 	}
 }

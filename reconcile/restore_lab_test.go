@@ -66,7 +66,7 @@ func restoreLabOn(t testing.TB, inner *lab) *restoreLab {
 	text := string(l.fleet.files["clusters/prod/backup.yaml"].Data)
 	l.fleet.write("clusters/prod/backup.yaml", strings.Replace(text, "30 4 * * *", far, 1)+fmt.Sprintf("  schedule: %q\n", far))
 	l.source.push(l.fleet.files)
-	l.watchPromises()
+	l.watchPromisesEvery(10 * time.Second)
 	l.watchEtcds()
 	return l
 }
@@ -74,7 +74,11 @@ func restoreLabOn(t testing.TB, inner *lab) *restoreLab {
 func (l *restoreLab) config(writer string) Config {
 	config := l.signedLab.config(writer)
 	config.Backups = l.vault.config
+	config.Timing.Patience = 10 * time.Second
+	// Two passes, one right after the other, would leave a busy host nothing for the machines.
+	config.Timing.Busy, config.Timing.Steady = 300*time.Millisecond, 500*time.Millisecond
 	config.RecoveryTiming = recovery.DefaultTiming().Scaled(l.scale)
+	config.RecoveryTiming.Look = 300 * time.Millisecond
 	config.RecoveryTiming.Settle = 300 * time.Millisecond
 	// What is asked for again after these is asked for because a test turned the clock, never because the host is busy.
 	config.RecoveryTiming.Again, config.RecoveryTiming.Broken = recovery.DefaultTiming().Again, recovery.DefaultTiming().Broken
@@ -402,7 +406,7 @@ func (l *restoreLab) twoEtcds(ctx context.Context, names []string) string {
 		select {
 		case <-ctx.Done():
 			return ""
-		case <-time.After(250 * time.Millisecond):
+		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }
