@@ -18,7 +18,7 @@ gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-hide-empty-pkg --
 	  -- -parallel 3 -timeout 90m -ldflags=-w $(3); status=$$?; \
 	go run ./internal/testlog bin/$(1).json || status=1
 
-.PHONY: build test test-kube kube-servers demo bench lint fuzz cross
+.PHONY: build test test-kube kube-servers restore-matrix demo bench lint fuzz cross
 
 build: ## bin/ichor and bin/talossim
 	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./cmd/ichor ./cmd/talossim
@@ -38,6 +38,10 @@ test-kube: kube-servers ## the Kubernetes side, against Kubernetes's own servers
 kube-servers: ## bin/kube-servers: Kubernetes's API server, controller manager and scheduler (minutes, the first time)
 	cd test/kube/servers && go build -o $(CURDIR)/bin/kube-servers -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
 	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" .
+
+restore-matrix: ## every scenario of a restore on simulated machines, and agents killed at every point of each kind of restore (hours)
+	go test -count=1 -parallel 1 -timeout 6h -ldflags=-w -v -run 'TestRestoresOnSimulatedMachines|TestAnAgentKilledAtEveryPointOfARestore' ./reconcile \
+	  -restore-matrix -restore-crash all
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }

@@ -205,8 +205,8 @@ func (l *restoreLab) begunOnce(digest string) {
 // metWhatMatters is that the points are those of a restore: a run that met none of them would prove nothing.
 func (p perils) metWhatMatters(t *testing.T, met map[string]bool) {
 	points := []string{"after pinned copy", "before marker made", "after marker made", "before marker intent upload", "before restore's UploadSnapshot", "after restore's UploadSnapshot",
-		"after restore's RecoverEtcd", "before marker outcome recover", "before marker enters joining", "before restore's EtcdSnapshot", "after marker enters done", "before state OperationCompleted",
-		"after restore's Reset", "before marker outcome reset-ephemeral"}
+		"after restore's RecoverEtcd", "before marker outcome ", "before marker enters joining", "before restore's EtcdSnapshot", "after marker enters done", "before state OperationCompleted",
+		"after restore's Reset"}
 	if !p.full {
 		points = append(points, "after marker intent leave", "after restore's LeaveEtcd", "before restore's Reboot")
 	}
