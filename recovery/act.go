@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
@@ -31,6 +32,7 @@ type Session interface {
 	UploadSnapshot(ctx context.Context, snapshot io.Reader) error
 	RecoverEtcd(ctx context.Context) error
 	LeaveEtcd(ctx context.Context) error
+	RestartService(ctx context.Context, id string) error
 
 	Close() error
 }
@@ -61,11 +63,35 @@ func target(m Machine) talos.Target {
 	return talos.Target{Name: m.Name, Endpoint: m.Endpoint, ControlPlane: true}
 }
 
+func workerTarget(m Machine) talos.Target { return talos.Target{Name: m.Name, Endpoint: m.Endpoint} }
+
+// target gives a control plane's or a worker's.
+func (r *Run) target(name string) talos.Target {
+	if m := r.marker.machine(name); m != nil {
+		return target(*m)
+	}
+	return workerTarget(*r.marker.anyone(name))
+}
+
+// replace deletes a pod, so that its DaemonSet makes it anew. It may be asked for again at will: it is that pod or none.
+func (r *Run) replace(ctx context.Context, a *Action) error {
+	if err := r.Fence.Check(ctx); err != nil {
+		return err
+	}
+	r.Say(a.Why)
+	ctx, cancel := context.WithTimeout(ctx, r.Timing.Call)
+	defer cancel()
+	return r.Kubernetes.DeleteAgent(ctx, kube.Agent{DaemonSet: a.Pod.DaemonSet, Name: a.Pod.Name, UID: a.Pod.UID, Node: a.Pod.Node})
+}
+
 // do makes one call: it reads on the connection that will carry it that this is the machine and the boot that was decided for, writes the
 // intent, sends once while that is young, and writes the outcome. A nil error means that the marker says what became of it.
 func (r *Run) do(ctx context.Context, a *Action) error {
-	if a.Kind == ActVerify {
+	switch a.Kind {
+	case ActVerify:
 		return r.verify(ctx, a)
+	case ActReplace:
+		return r.replace(ctx, a)
 	}
 	limit := r.Timing.Call
 	switch a.Kind {
@@ -114,7 +140,7 @@ func (r *Run) do(ctx context.Context, a *Action) error {
 }
 
 func (r *Run) dial(ctx context.Context, a *Action) (Session, error) {
-	to := target(*r.marker.machine(a.Machine))
+	to := r.target(a.Machine)
 	if a.Kind == ActConfig {
 		return r.Nodes.DialMaintenance(ctx, to, a.Boot)
 	}
@@ -147,6 +173,13 @@ func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]str
 	if boot != a.Boot {
 		return nil, moved("boot ID", boot, a.Boot)
 	}
+	if a.Kind == ActRestart {
+		services, err := s.Services(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]string{factKubelet: started(serviceIn(services, "kubelet"))}, nil
+	}
 	data, err := s.EtcdData(ctx)
 	if err != nil {
 		return nil, err
@@ -177,6 +210,8 @@ func (r *Run) send(ctx context.Context, s Session, a *Action) error {
 		return s.Reset(ctx, talos.ResetRequest{Partitions: []string{"EPHEMERAL"}, Reboot: true})
 	case ActReboot:
 		return s.Reboot(ctx, talos.RebootDefault)
+	case ActRestart:
+		return s.RestartService(ctx, "kubelet")
 	case ActRecover:
 		return s.RecoverEtcd(ctx)
 	case ActLeave:

@@ -27,6 +27,9 @@ const (
 	ActRecover ActionKind = "recover"
 	// ActReboot reboots a machine whose etcd has given up joining.
 	ActReboot ActionKind = "reboot"
+	// ActRestart restarts the kubelet of a machine, ActReplace deletes a pod that its DaemonSet makes anew.
+	ActRestart ActionKind = "restart-kubelet"
+	ActReplace ActionKind = "replace-pod"
 	// ActVerify compares the recovered etcd with the snapshot. It changes nothing.
 	ActVerify ActionKind = "verify"
 )
@@ -44,7 +47,7 @@ type Seen struct {
 type Input struct {
 	// Marker is never changed.
 	Marker *Marker
-	// Seen has one entry for each machine.
+	// Seen has one entry for each machine; for each worker, too, in the phases that ask Kubernetes and not etcd.
 	Seen map[string]Seen
 	Now  time.Time
 	// Driven is for how long this process has been the driver.
@@ -55,7 +58,9 @@ type Input struct {
 	Outside map[string]time.Duration
 	// Kubernetes is what a look at the Kubernetes API showed; nil in the phases that don't ask it.
 	Kubernetes *KubernetesSeen
-	Timing     Timing
+	// Stuck is for how long this process has seen no survivor come right while the Kubernetes API answered.
+	Stuck  time.Duration
+	Timing Timing
 }
 
 // notSent begins the message of an intent whose call this process did not make.
@@ -71,15 +76,21 @@ type Action struct {
 	Why        string
 	// Note is kept for the end: what isn't done as it should be.
 	Note string
+	// Pod is the one of ActReplace.
+	Pod SurvivingPod
 }
 
-// Step is what is done next: exactly one of Action, Phase, Wait, Stop is set.
+// Step is what is done next: exactly one of Action, Phase, Survivors, Wait, Stop is set.
 type Step struct {
 	Action *Action
 	// Phase is the next phase, Member the target's ID where that is PhaseJoining, and Note what is kept for the end.
 	Phase  Phase
 	Member uint64
 	Note   string
+	// Open is how many things are not right yet in PhaseReconciling.
+	Open int
+	// Survivors are to be noted.
+	Survivors *Survivors
 	// Wait says what is waited for.
 	Wait string
 	// Stop says why it can't go on.
@@ -115,6 +126,8 @@ func Decide(in Input) Step {
 		return d.limited(d.recovering(), d.Timing.Recover)
 	case PhaseJoining:
 		return d.limited(d.joining(), d.Timing.All)
+	case PhaseReconciling:
+		return d.reconciling()
 	}
 	return stop("the marker is in the phase %q, which this ichor doesn't know", d.m.Phase)
 }
@@ -160,7 +173,7 @@ func (d *decision) since(i *Intent) time.Duration { return d.Now.Sub(i.At) }
 // act makes an action of a look at its machine.
 func (d *decision) act(kind ActionKind, name string, facts map[string]string, why string) Step {
 	seen := d.Seen[name]
-	a := &Action{Kind: kind, Machine: name, UUID: d.m.machine(name).UUID, Boot: seen.BootID, Facts: facts, Attempt: 1, Why: why}
+	a := &Action{Kind: kind, Machine: name, UUID: d.m.anyone(name).UUID, Boot: seen.BootID, Facts: facts, Attempt: 1, Why: why}
 	if seen.Mode == talos.ModeMaintenance {
 		a.Boot = seen.Fingerprint
 	}

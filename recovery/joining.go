@@ -8,7 +8,7 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// joining compares what was recovered with the snapshot, and waits until every other machine has joined it.
+// joining compares what was recovered with the snapshot, and waits until every other control plane has joined it.
 func (d *decision) joining() Step {
 	name := d.m.Target
 	etcd := d.Seen[name].Etcd
@@ -33,7 +33,7 @@ func (d *decision) joining() Step {
 	}); !step.none() {
 		return step
 	}
-	return Step{Phase: PhaseDone}
+	return Step{Phase: PhaseReconciling}
 }
 
 // inTurn asks for one machine after the other. Those that left run pods still: no two of them are rebooted at a time. The holder, which joins

@@ -14,11 +14,16 @@ import (
 type Kubernetes interface {
 	// Nodes gives each Node with its readiness and its kubelet's heartbeat. That it answers at all says that the API serves.
 	Nodes(ctx context.Context) ([]kube.Node, error)
+	// Revision is the one that etcd has reached, as the API server sees it.
+	Revision(ctx context.Context) (int64, error)
+	// Agents gives the pods that keep the nodes' forwarding.
+	Agents(ctx context.Context) ([]kube.Agent, error)
 
 	// The calls that change something. Each is made only after [Fence.Check].
 	Cordon(ctx context.Context, node kube.Node, owner string) error
 	Uncordon(ctx context.Context, node kube.Node, owner string) (bool, error)
 	Evict(ctx context.Context, node kube.Node, options kube.EvictOptions) (kube.Drain, error)
+	DeleteAgent(ctx context.Context, agent kube.Agent) error
 }
 
 // kubernetesLook bounds one look at the Kubernetes API.
@@ -26,15 +31,21 @@ const kubernetesLook = 20 * time.Second
 
 // KubernetesSeen is what one look at the Kubernetes API showed.
 type KubernetesSeen struct {
+	// None says that no way to it is known, whatever is waited for.
+	None bool
 	// Problem is why it can't be asked, and Away for how long this process has asked in vain. Empty and zero where it answers.
 	Problem string
 	Away    time.Duration
-	// Nodes are those of the marker's machines, by machine.
-	Nodes map[string]kube.Node
+	// Nodes are those of the marker's machines and workers, by machine. Strangers are the names of all others.
+	Nodes     map[string]kube.Node
+	Strangers []string
+	// Agents are the pods that keep the nodes' forwarding, and Revision what etcd has reached; only in PhaseReconciling.
+	Agents   []kube.Agent
+	Revision int64
 }
 
 // asksKubernetes says in which phases there is an etcd for the Kubernetes API to serve from.
-func (p Phase) asksKubernetes() bool { return p == PhaseJoining }
+func (p Phase) asksKubernetes() bool { return p == PhaseJoining || p == PhaseReconciling }
 
 // lookAtKubernetes asks the Kubernetes API, in the phases that need it; nil in the others.
 func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {
@@ -42,11 +53,11 @@ func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {
 		return nil
 	}
 	if r.Kubernetes == nil {
-		return &KubernetesSeen{Problem: "no way to the Kubernetes API is known here", Away: r.Clocks.Now().Since(r.started)}
+		return &KubernetesSeen{None: true, Problem: "no way to the Kubernetes API is known here", Away: r.Clocks.Now().Since(r.started)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, kubernetesLook)
 	defer cancel()
-	nodes, err := r.Kubernetes.Nodes(ctx)
+	look, err := r.askKubernetes(ctx)
 	if err != nil {
 		if r.away.IsZero() {
 			r.away = r.now()
@@ -54,7 +65,35 @@ func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {
 		return &KubernetesSeen{Problem: r.Scrubber.Text(err.Error()), Away: r.now().Sub(r.away)}
 	}
 	r.away = time.Time{}
-	return &KubernetesSeen{Nodes: nodesOf(r.marker.Machines, r.seen, nodes)}
+	return look
+}
+
+// askKubernetes asks for what the phase needs.
+func (r *Run) askKubernetes(ctx context.Context) (look *KubernetesSeen, err error) {
+	look = &KubernetesSeen{}
+	if r.marker.Phase == PhaseReconciling {
+		if look.Revision, err = r.Kubernetes.Revision(ctx); err != nil {
+			return nil, err
+		}
+		if look.Agents, err = r.Kubernetes.Agents(ctx); err != nil {
+			return nil, err
+		}
+	}
+	nodes, err := r.Kubernetes.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	look.Nodes = nodesOf(r.marker.everyone(), r.seen, nodes)
+	for _, node := range nodes {
+		known := false
+		for _, one := range look.Nodes {
+			known = known || one.Name == node.Name
+		}
+		if !known {
+			look.Strangers = append(look.Strangers, node.Name)
+		}
+	}
+	return look, nil
 }
 
 // nodesOf finds each machine's Node: the one whose kubelet reports its UUID, else the one of its host name or its name that reports no

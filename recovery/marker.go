@@ -35,7 +35,9 @@ const (
 	PhaseRecovering Phase = "recovering"
 	// PhaseJoining: the target has recovered; the others join it.
 	PhaseJoining Phase = "joining"
-	// PhaseDone: all have joined.
+	// PhaseReconciling: all have joined; the Kubernetes API answers, and what lived through the restore reads everything anew.
+	PhaseReconciling Phase = "reconciling"
+	// PhaseDone: that is over.
 	PhaseDone Phase = backup.MarkerDone
 )
 
@@ -56,11 +58,13 @@ type Marker struct {
 	// operation that the resume ended. The limits count from then, else from Began: a process that dies wins no time by it.
 	Resumed time.Time `json:"resumed,omitzero"`
 	Pause   int       `json:"pause,omitempty"`
-	// Ended is when all had joined.
+	// Ended is when it was done.
 	Ended    time.Time `json:"ended,omitzero"`
 	Snapshot Snapshot  `json:"snapshot"`
-	// Machines are the control planes, by name; no other machine is touched.
+	// Machines are the control planes, by name; no other machine but the workers is touched.
 	Machines []Machine `json:"machines"`
+	// Workers are those whose kubelets are to be right in the end. Nothing but their kubelet is restarted.
+	Workers []Machine `json:"workers,omitempty"`
 	// Target is the one that recovers.
 	Target string `json:"target"`
 	// Wipe are those whose etcd data may be lost.
@@ -73,6 +77,8 @@ type Marker struct {
 	Intents []Intent `json:"intents,omitempty"`
 	// Recovered is set once the target's etcd answered.
 	Recovered *Recovered `json:"recovered,omitempty"`
+	// Survivors is set once the Kubernetes API of that etcd answered.
+	Survivors *Survivors `json:"survivors,omitempty"`
 	// Notes are sentences about what was not done as it should be, and is said at the end.
 	Notes []string `json:"notes,omitempty"`
 	// Problem is why the last run stopped.
@@ -135,6 +141,33 @@ type Recovered struct {
 	At     time.Time `json:"at"`
 	// Verified says what comparing its keys with the snapshot's showed.
 	Verified string `json:"verified,omitempty"`
+	// Boots are the boot IDs of the control planes when it was seen, by name: who shows another one has rebooted since.
+	Boots map[string]string `json:"boots,omitempty"`
+}
+
+// Survivors are who watched the cluster's old etcd and live still: what they know may be wrong without an error.
+type Survivors struct {
+	// Since is when the Kubernetes API of the recovered etcd first answered.
+	Since time.Time `json:"since"`
+	// Kubelets are those of machines that were neither wiped nor rebooted, Pods those on these machines that keep their forwarding.
+	Kubelets []SurvivingKubelet `json:"kubelets,omitempty"`
+	Pods     []SurvivingPod     `json:"pods,omitempty"`
+}
+
+// SurvivingKubelet is a machine's kubelet.
+type SurvivingKubelet struct {
+	Machine string `json:"machine"`
+	// BootID is of the boot in which it lived then; empty where the machine gave no answer.
+	BootID string `json:"bootID,omitempty"`
+}
+
+// SurvivingPod is a pod that its DaemonSet makes anew when it is deleted.
+type SurvivingPod struct {
+	DaemonSet string `json:"daemonSet"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	Node      string `json:"node"`
+	Machine   string `json:"machine"`
 }
 
 // Intent is a call that is about to be made. It is in the marker before the call.
@@ -204,6 +237,19 @@ func (m *Marker) machine(name string) *Machine {
 	for n := range m.Machines {
 		if m.Machines[n].Name == name {
 			return &m.Machines[n]
+		}
+	}
+	return nil
+}
+
+// anyone gives a control plane or a worker by name, or nil.
+func (m *Marker) anyone(name string) *Machine {
+	if found := m.machine(name); found != nil {
+		return found
+	}
+	for n := range m.Workers {
+		if m.Workers[n].Name == name {
+			return &m.Workers[n]
 		}
 	}
 	return nil

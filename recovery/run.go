@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,10 @@ type Run struct {
 	outside map[string]time.Time
 	// away is since when the Kubernetes API has been asked in vain; the zero time: it answered, or was not asked.
 	away time.Time
-	said string
+	// moved is since when nothing that lived through the restore has come right, and open how many things are not right; see Input.Stuck.
+	moved time.Time
+	open  int
+	said  string
 }
 
 // StoppedError: the recovery can't go on by itself, and why. The marker stays; the same command goes on.
@@ -182,7 +186,9 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	for name, since := range r.outside {
 		in.Outside[name] = in.Now.Sub(since)
 	}
+	in.Stuck = r.stuck(in)
 	step := Decide(in)
+	r.notice(step.Open)
 	switch {
 	case step.Stop != "":
 		_ = r.write(ctx, func(m *Marker) error { // it is said in any case
@@ -190,10 +196,10 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 			return nil
 		})
 		return false, &StoppedError{step.Stop}
-	case step.Phase != "":
+	case step.Phase != "", step.Survivors != nil:
 		err = r.enter(ctx, step)
 	case step.Action != nil:
-		err = r.do(ctx, step.Action)
+		err = r.doAll(ctx, in, step.Action)
 	default:
 		r.progress(step.Wait)
 		return true, nil
@@ -222,16 +228,61 @@ func (r *Run) enter(ctx context.Context, step Step) error {
 		return err
 	}
 	return r.write(ctx, func(m *Marker) error {
+		if step.Survivors != nil {
+			m.Survivors = step.Survivors
+			return nil
+		}
 		m.Phase = step.Phase
 		m.note(step.Note)
 		switch step.Phase {
 		case PhaseJoining:
-			m.Recovered = &Recovered{Member: hexID(step.Member), At: r.now()}
+			m.Recovered = &Recovered{Member: hexID(step.Member), At: r.now(), Boots: map[string]string{}}
+			for name, seen := range r.seen {
+				if seen.BootID != "" {
+					m.Recovered.Boots[name] = seen.BootID
+				}
+			}
 		case PhaseDone:
 			m.Ended = r.now()
 		}
 		return nil
 	})
+}
+
+// stuck is for how long nothing that lived through the restore has come right. What can't be seen doesn't count.
+func (r *Run) stuck(in Input) time.Duration {
+	if in.Kubernetes == nil || in.Kubernetes.Problem != "" || r.moved.IsZero() {
+		r.moved = in.Now
+	}
+	return in.Now.Sub(r.moved)
+}
+
+// notice keeps how many things are not right.
+func (r *Run) notice(open int) {
+	if open < r.open || r.open == 0 {
+		r.moved = r.now()
+	}
+	if open > 0 && (open < r.open || r.open == 0) {
+		r.open = open
+	}
+}
+
+// doAll makes a call. Kubelets are restarted on one look, as many as there is time for: a look at many machines takes long where some are off,
+// and each call looks again at its own.
+func (r *Run) doAll(ctx context.Context, in Input, a *Action) error {
+	began := r.Clocks.Now()
+	for {
+		err := r.do(ctx, a)
+		if err != nil || a.Kind != ActRestart || r.Clocks.Now().Since(began) > r.Timing.Call {
+			return err
+		}
+		in.Marker = r.marker
+		next := Decide(in)
+		if next.Action == nil || next.Action.Kind != ActRestart {
+			return nil
+		}
+		a = next.Action
+	}
 }
 
 func (r *Run) progress(line string) {
@@ -255,6 +306,9 @@ func (r *Run) pause(ctx context.Context) error {
 // look looks at every machine, side by side.
 func (r *Run) look(ctx context.Context) {
 	seen := LookAt(ctx, r.Nodes, r.marker.Machines, r.Config)
+	if r.marker.Phase == PhaseReconciling {
+		maps.Copy(seen, lookAt(ctx, r.Nodes, r.marker.Workers, workerTarget, nil))
+	}
 	r.seen = seen
 	on := seen[r.marker.Target]
 	if on.Etcd.Data != talos.Yes || on.Etcd.Members != nil {
@@ -280,8 +334,12 @@ func (r *Run) config(name string) (Config, string) {
 	return r.Config(name, r.seen[name].Observation)
 }
 
-// LookAt looks at machines side by side. Config may be nil.
+// LookAt looks at control planes side by side. Config may be nil.
 func LookAt(ctx context.Context, nodes Nodes, machines []Machine, config func(string, talos.Observation) (Config, string)) map[string]Seen {
+	return lookAt(ctx, nodes, machines, target, config)
+}
+
+func lookAt(ctx context.Context, nodes Nodes, machines []Machine, target func(Machine) talos.Target, config func(string, talos.Observation) (Config, string)) map[string]Seen {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	all := map[string]Seen{}

@@ -27,6 +27,8 @@ type Timing struct {
 	Leave time.Duration
 	// Standing is how old an intent in the cluster's state must be before it is passed over.
 	Standing time.Duration
+	// Converge is for how long what lived through the restore may come no further before that is said and the restore ends.
+	Converge time.Duration
 	// Recover bounds a restore until the target has recovered, All the whole; each counts from its beginning or the last resume.
 	Recover, All time.Duration
 }
@@ -36,7 +38,7 @@ func DefaultTiming() Timing {
 	return Timing{
 		Look: 2 * time.Second, Call: 30 * time.Second, Fresh: 5 * time.Second, Settle: 15 * time.Second, Retry: 10 * time.Second,
 		Config: 10 * time.Minute, Again: 10 * time.Minute, Trace: time.Minute, Broken: 5 * time.Minute, Standing: 10 * time.Minute,
-		Servers: time.Minute, Leave: 9 * time.Minute,
+		Servers: time.Minute, Leave: 9 * time.Minute, Converge: 10 * time.Minute,
 		Recover: time.Hour, All: 150 * time.Minute,
 	}
 }

@@ -77,6 +77,9 @@ type box struct {
 	dropLeaves, dropResets, dropRecoveries, refuseRecoveries, breakUploads, damageUploads, tearUploads int
 	slow                                                                                               int
 	stuck                                                                                              bool // never joins
+	// worker runs no etcd. kubelet is its kubelet, which runs where it isn't off.
+	worker  bool
+	kubelet testKubelet
 }
 
 func newWorld(names ...string) *world {
@@ -84,6 +87,7 @@ func newWorld(names ...string) *world {
 	for n, name := range names {
 		w.machines[name] = &box{name: name, uuid: fmt.Sprintf("00000000-0000-4000-8000-%012d", n+1), boot: 1, slow: 2}
 		w.machines[name].serve(w, "Preparing", "Running pre state")
+		w.machines[name].kubelet.start(w)
 	}
 	w.held = revision.Contents{Counts: keyspace.Counts{Keys: 42}}
 	return w
@@ -104,6 +108,7 @@ func (b *box) bootID() string { return fmt.Sprintf("%s-boot-%d", b.name, b.boot)
 func (b *box) rebooted(w *world) {
 	b.boot++
 	b.upload = ""
+	b.kubelet.start(w)
 	switch {
 	case b.data:
 		b.serve(w, "Running", "Health check successful")
@@ -147,7 +152,12 @@ func (w *world) Observe(_ context.Context, to talos.Target) talos.Observation {
 		o.Mode, o.Stage, o.MachineType, o.Fingerprint = talos.ModeMaintenance, "maintenance", "", b.fingerprint()
 		return o
 	}
-	o.BootID, o.Services, o.Etcd.Data = b.bootID(), []talos.Service{b.service}, talos.No
+	o.ActiveDigest, o.PersistentDigest = "digest", "digest"+b.kubelet.staged
+	o.BootID, o.Services, o.Etcd.Data = b.bootID(), []talos.Service{b.service, b.kubelet.service}, talos.No
+	if b.worker {
+		o.MachineType, o.Services, o.Etcd.Data = "worker", o.Services[1:], talos.Unknown
+		return o
+	}
 	o.Etcd.Service, o.Etcd.ServiceMessage, o.Etcd.ServiceHealthy = b.service.State, b.service.Message, b.service.Healthy
 	if b.data {
 		o.Etcd.Data = talos.Yes
@@ -220,7 +230,7 @@ func (c *conn) EtcdData(context.Context) (data talos.Fact, err error) {
 }
 
 func (c *conn) Services(context.Context) (services []talos.Service, err error) {
-	err = c.alive(func() error { services = []talos.Service{c.box.service}; return nil })
+	err = c.alive(func() error { services = []talos.Service{c.box.service, c.box.kubelet.service}; return nil })
 	return services, err
 }
 
@@ -249,6 +259,19 @@ func (c *conn) Reset(context.Context, talos.ResetRequest) error {
 
 func (c *conn) Reboot(context.Context, talos.RebootMode) error {
 	return c.accept("reboot", func() error { c.box.rebooted(c.world); return nil })
+}
+
+func (c *conn) RestartService(_ context.Context, id string) error {
+	if c.box.kubelet.refuse > 0 {
+		c.box.kubelet.refuse--
+		return status.Error(codes.FailedPrecondition, "the service is not up yet")
+	}
+	return c.accept("restart "+id+" on", func() error {
+		if !c.box.kubelet.drop {
+			c.box.kubelet.start(c.world)
+		}
+		return nil
+	})
 }
 
 func (c *conn) LeaveEtcd(context.Context) error {
@@ -425,6 +448,10 @@ func (c *mortalConn) Reboot(ctx context.Context, mode talos.RebootMode) error {
 	return c.call("reboot", func() error { return c.conn.Reboot(ctx, mode) })
 }
 
+func (c *mortalConn) RestartService(ctx context.Context, id string) error {
+	return c.call("restart", func() error { return c.conn.RestartService(ctx, id) })
+}
+
 func (c *mortalConn) LeaveEtcd(ctx context.Context) error {
 	return c.call("leave", func() error { return c.conn.LeaveEtcd(ctx) })
 }
@@ -447,6 +474,8 @@ type stage struct {
 	wipe   []string
 	holder string
 	said   []string
+	// kubernetes is nil where no way to it is known.
+	kubernetes *testCluster
 }
 
 func newStage(t *testing.T, w *world, wipe ...string) *stage {
@@ -463,9 +492,15 @@ func (s *stage) marker() *Marker {
 	m := &Marker{ID: "recover:0123456789abcdef", Cluster: Cluster{Name: "prod", ID: "1f3a9c0d2b4e6f78"}, Wipe: s.wipe,
 		Snapshot: Snapshot{Name: "snapshot.db", Revision: 7, Keys: 42, Raised: 1_000_000_007}}
 	for name, b := range s.machines {
-		m.Machines = append(m.Machines, Machine{Name: name, Endpoint: name, UUID: b.uuid})
+		list := &m.Machines
+		if b.worker {
+			list = &m.Workers
+		}
+		*list = append(*list, Machine{Name: name, Endpoint: name, UUID: b.uuid})
 	}
-	slices.SortFunc(m.Machines, func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
+	for _, list := range [][]Machine{m.Machines, m.Workers} {
+		slices.SortFunc(list, func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
+	}
 	m.Target, m.Holder = m.Machines[0].Name, s.holder
 	return m
 }
@@ -484,6 +519,9 @@ func (s *stage) process(at int) (*Run, *mortal, context.Context) {
 		},
 		Count: func(context.Context, io.Reader, int64) (revision.Contents, error) { return s.held, nil },
 		Say:   func(line string) { s.said = append(s.said, line) },
+	}
+	if s.kubernetes != nil {
+		r.Kubernetes = mortalKubernetes{s.kubernetes, p}
 	}
 	return r, p, ctx
 }
@@ -522,7 +560,7 @@ func (s *stage) requireWhole(m *Marker) {
 	s.t.Helper()
 	require.Equal(s.t, PhaseDone, m.Phase)
 	require.Empty(s.t, s.old)
-	require.Len(s.t, s.members, len(s.machines))
+	require.Len(s.t, s.members, len(m.Machines))
 	require.True(s.t, s.members[m.Target].Restored())
 	for _, one := range s.accepted {
 		if strings.HasPrefix(one, "recover ") || strings.HasPrefix(one, "upload ") {
