@@ -254,11 +254,16 @@ func (d *description) restore(restore schema.RestoreOperation) {
 		restore.Snapshot.Name)
 	d.step("etcd's data is taken from the control planes: where etcd is healthy with two or more members all but one leave it, and that one is reset (EPHEMERAL is wiped); "+
 		"else all of them are reset (%s)", names)
-	d.step("the snapshot is restored on one of them, its revision raised so that whatever lives through this reads everything anew, and compared with what was stored")
-	d.step("the others join that; those that left are rebooted for it, one at a time, without a drain")
+	raised := "its revision raised so that whatever lives through this reads everything anew"
 	if restore.RevisionBump != nil && !*restore.RevisionBump {
-		d.block("revisionBump: false winds etcd's revision back, which leaves kubelets and controllers with caches that are wrong without an error; leave it out")
+		raised = "its revision left as it is"
+		d.warn("revisionBump: false winds etcd's revision back: controllers and pods that watch the API and live through this may be wrong without an error, for as long as they run; " +
+			"kubelets, kube-proxy, cilium and flannel are begun anew, all others are yours to restart")
 	}
+	d.step("the snapshot is restored on one of them, %s, and compared with what was stored", raised)
+	d.step("the others join that; those that left are rebooted for it, one at a time, without a drain")
+	d.step("when the Kubernetes API answers, the kubelets of machines that were neither wiped nor rebooted are restarted, and their pods of kube-proxy, cilium and " +
+		"kube-flannel are replaced one by one; what doesn't come right within ten minutes is said, and fails nothing")
 	d.warn("everything that was written to %s since the snapshot is lost", d.cluster.Name())
 	d.warn("the Kubernetes API of %s goes away meanwhile; pods run on", d.cluster.Name())
 	if len(restore.Without) > 0 {

@@ -21,6 +21,8 @@ type fakeKubernetes struct {
 	// held is why a node's pods don't go; down why the API can't be asked.
 	held map[string]string
 	down error
+	// revision is the last that was asked for.
+	revision int64
 	// calls are those that were made, in their order.
 	calls []string
 }
@@ -108,7 +110,20 @@ func (k *fakeKubernetes) Evict(_ context.Context, node kube.Node, _ kube.EvictOp
 func (k *fakeKubernetes) Revision(context.Context) (int64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return 1, k.down
+	k.revision += 2_000_000_000 // far ahead of whatever a restore raised it to meanwhile
+	return k.revision, k.down
+}
+
+func (k *fakeKubernetes) Agents(context.Context) ([]kube.Agent, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return nil, k.down
+}
+
+func (k *fakeKubernetes) DeleteAgent(context.Context, kube.Agent) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.down
 }
 
 func (k *fakeKubernetes) DeleteNode(_ context.Context, name, uid string) error {

@@ -399,6 +399,10 @@ func (k modelKubernetes) Evict(_ context.Context, node kube.Node, _ kube.EvictOp
 
 func (k modelKubernetes) Revision(context.Context) (int64, error) { return 1, nil }
 
+func (k modelKubernetes) Agents(context.Context) ([]kube.Agent, error) { return nil, nil }
+
+func (k modelKubernetes) DeleteAgent(context.Context, kube.Agent) error { return nil }
+
 func (k modelKubernetes) DeleteNode(_ context.Context, _, uid string) error {
 	return k.ask(Action{Kind: ActDeleteNode, NodeUID: uid})
 }

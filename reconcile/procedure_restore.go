@@ -34,6 +34,8 @@ type RestoreOrder struct {
 	// Machines are the control planes. Target recovers. Holder keeps the old etcd until the others left it; empty where all are wiped.
 	Machines       []recovery.Machine
 	Target, Holder string
+	// Workers are the other machines whose kubelets live through it.
+	Workers []recovery.Machine
 }
 
 // RestoreView is what the last step of a restore left in this process.
@@ -130,9 +132,6 @@ func (s situation) restoresFrom(spec *schema.RestoreOperation) string {
 		return fmt.Sprintf("there is no TalosEtcdBackup %s in the revision that is acted on (%.12s), or this agent takes no backups", spec.BackupRef.Name, s.in.Cluster.Commit)
 	case s.etcd.known && s.in.Cluster.Backups[at].Spec.Suspend:
 		return fmt.Sprintf("the backup %s is suspended, and a snapshot of now is stored before anything is lost; set spec.suspend: false", spec.BackupRef.Name)
-	case spec.RevisionBump != nil && !*spec.RevisionBump:
-		return "a restore that winds etcd's revision back leaves kubelets and controllers with caches that are wrong without an error, and this version doesn't restart " +
-			"them; sign it without revisionBump: false"
 	}
 	return ""
 }
@@ -230,6 +229,21 @@ func (w way) wiped() string {
 	return strings.Join(names, ", ")
 }
 
+// workers are those whose kubelet may be restarted in the end: Git wants them, and they are Ichor's own as far as they answer.
+func (s situation) workers() []recovery.Machine {
+	var list []recovery.Machine
+	for _, m := range s.in.Cluster.Machines {
+		if isControlPlane(m) || !s.standing(m).none() {
+			continue
+		}
+		if _, why := s.within(m); why != "" && s.in.Seen[m.Metadata.Name].Mode != talos.ModeUnknown {
+			continue
+		}
+		list = append(list, recovery.Machine{Name: m.Metadata.Name, Endpoint: m.Spec.Endpoint, UUID: strings.ToLower(m.Spec.UUID)})
+	}
+	return list
+}
+
 func (s situation) isGone(m *schema.TalosMachine, uuid string) string {
 	name := m.Metadata.Name
 	if !strings.EqualFold(uuid, m.Spec.UUID) {
@@ -288,7 +302,7 @@ func nextRestore(s situation) move {
 				return m
 			}
 			way, _ := s.way()
-			order.Machines, order.Target, order.Holder = way.machines, way.target, way.holder
+			order.Machines, order.Target, order.Holder, order.Workers = way.machines, way.target, way.holder, s.workers()
 		}
 	}
 	if view == nil {

@@ -66,12 +66,11 @@ func TestARestoreThatMustNotBeginSaysWhyAndThatNothingWasChanged(t *testing.T) {
 		spoil func(s situation, spec *schema.RestoreOperation)
 		says  string
 	}{
-		"another name was typed":        {func(_ situation, spec *schema.RestoreOperation) { spec.Confirm = "staging" }, "a restore must say confirm: prod, the cluster's name"},
-		"there is no such backup":       {func(_ situation, spec *schema.RestoreOperation) { spec.BackupRef.Name = "daily" }, "there is no TalosEtcdBackup daily"},
-		"the backup is suspended":       {func(s situation, _ *schema.RestoreOperation) { s.in.Cluster.Backups[0].Spec.Suspend = true }, "the backup hourly is suspended"},
-		"the revision would be rewound": {func(_ situation, spec *schema.RestoreOperation) { no := false; spec.RevisionBump = &no }, "sign it without revisionBump: false"},
-		"another machine was signed":    {func(_ situation, spec *schema.RestoreOperation) { spec.ControlPlanes["cp-3"] = "other" }, "cp-3 with the UUID other, and Git declares uuid-cp-3"},
-		"one was not signed":            {func(_ situation, spec *schema.RestoreOperation) { delete(spec.ControlPlanes, "cp-3") }, "names it neither in controlPlanes nor in without"},
+		"another name was typed":     {func(_ situation, spec *schema.RestoreOperation) { spec.Confirm = "staging" }, "a restore must say confirm: prod, the cluster's name"},
+		"there is no such backup":    {func(_ situation, spec *schema.RestoreOperation) { spec.BackupRef.Name = "daily" }, "there is no TalosEtcdBackup daily"},
+		"the backup is suspended":    {func(s situation, _ *schema.RestoreOperation) { s.in.Cluster.Backups[0].Spec.Suspend = true }, "the backup hourly is suspended"},
+		"another machine was signed": {func(_ situation, spec *schema.RestoreOperation) { spec.ControlPlanes["cp-3"] = "other" }, "cp-3 with the UUID other, and Git declares uuid-cp-3"},
+		"one was not signed":         {func(_ situation, spec *schema.RestoreOperation) { delete(spec.ControlPlanes, "cp-3") }, "names it neither in controlPlanes nor in without"},
 		"one is not wanted any more": {func(s situation, _ *schema.RestoreOperation) {
 			s.in.Cluster.Machines[2].Spec.Approved = false
 			s.again()

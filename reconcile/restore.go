@@ -122,6 +122,11 @@ func restored(m *recovery.Marker) string {
 	said := fmt.Sprintf("etcd is restored from %s on %s, and %d control planes have joined: %s", m.Snapshot.Name, m.Target, len(m.Machines), m.Recovered.Verified)
 	if m.Snapshot.Raised > 0 {
 		said += fmt.Sprintf("; its revision is raised to %d, so that whatever lived through it reads everything anew", m.Snapshot.Raised)
+	} else {
+		said += "; its revision was not raised, as the operation wants it: controllers and pods that lived through it may be wrong without an error, so restart them"
+	}
+	if m.Survivors != nil {
+		said += fmt.Sprintf("; Kubernetes answers, and %d kubelets and %d of their pods lived through it", len(m.Survivors.Kubelets), len(m.Survivors.Pods))
 	}
 	for _, note := range m.Notes {
 		said += "; " + note
@@ -223,25 +228,30 @@ func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration
 	for _, s := range contents.Snapshots {
 		known.NewestListed = max(known.NewestListed, s.Revision)
 	}
+	known.APIServer = w.revisionOfAPI(ctx, desired)
 	m := &recovery.Marker{ID: recovery.NewID(), Operation: r.order.Digest, Cluster: recovery.Cluster{Name: w.name, ID: schema.ClusterID(w.bundle.ClusterID())},
-		Machines: r.order.Machines, Target: r.order.Target, Holder: r.order.Holder, Pinned: backup.PinnedName(r.order.Digest), Pause: r.order.Pause}
+		Machines: r.order.Machines, Target: r.order.Target, Holder: r.order.Holder, Pinned: backup.PinnedName(r.order.Digest), Pause: r.order.Pause, Workers: r.order.Workers}
 	for _, machine := range m.Machines {
 		m.Wipe = append(m.Wipe, machine.Name)
 	}
 	if before != nil {
-		known.LastRestore, m.Driver.Epoch = before.Snapshot.Raised, before.Driver.Epoch
+		known.LastRestore, m.Driver.Epoch = before.Snapshot.Highest(), before.Driver.Epoch
 		avoidTarget(m, before.Target)
 	}
 	if err := r.place.Pin(ctx, w.agent.backups.Spool, spec.Snapshot.Name, spec.Snapshot.SHA256, m.Pinned); err != nil {
 		return err
 	}
 	if r.ready, err = w.readyFor(ctx, r.place, m.Pinned, spec.Snapshot.SHA256, listed.Size, func(own int64) (int64, error) {
+		if spec.RevisionBump != nil && !*spec.RevisionBump {
+			return 0, nil
+		}
 		known.Snapshot = own
 		return revision.Target(known)
 	}); err != nil {
 		return errors.Join(err, r.place.Unpin(ctx, m.Pinned))
 	}
-	m.Snapshot = recovery.Snapshot{Name: spec.Snapshot.Name, SHA256: spec.Snapshot.SHA256, Revision: r.ready.Before.Revision, Keys: r.ready.Before.Keys, Raised: r.ready.After.Revision}
+	m.Snapshot = recovery.Snapshot{Name: spec.Snapshot.Name, SHA256: spec.Snapshot.SHA256, Revision: r.ready.Before.Revision, Keys: r.ready.Before.Keys}
+	m.Snapshot.Raise(r.ready.After.Revision, known.LastRestore)
 	if err := (restoreFence{w, r.order.Digest}).Hold(ctx); err != nil {
 		return err
 	}
@@ -303,6 +313,22 @@ func (w *worker) restoreKubernetes(desired Cluster) recovery.Kubernetes {
 		return nil
 	}
 	return api
+}
+
+// revisionOfAPI is the revision that the Kubernetes API has reached; zero where it doesn't answer.
+func (w *worker) revisionOfAPI(ctx context.Context, desired Cluster) int64 {
+	api := w.restoreKubernetes(desired)
+	if api == nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, kubernetesLook)
+	defer cancel()
+	at, err := api.Revision(ctx)
+	if err != nil {
+		w.log.Info("the Kubernetes API doesn't say which revision it has reached", "problem", w.agent.scrubber.Text(err.Error()))
+		return 0
+	}
+	return at
 }
 
 // restoreFence lets a restore do something only while its operation runs, holds the cluster lock, and this process is the state's writer with

@@ -250,6 +250,17 @@ func (k tappedKubernetes) Revision(ctx context.Context) (int64, error) {
 	return k.inner.Revision(ctx)
 }
 
+func (k tappedKubernetes) Agents(ctx context.Context) ([]kube.Agent, error) {
+	if err := k.tap.alive(); err != nil {
+		return nil, err
+	}
+	return k.inner.Agents(ctx)
+}
+
+func (k tappedKubernetes) DeleteAgent(ctx context.Context, agent kube.Agent) error {
+	return k.tap.around("DeleteAgent "+agent.Name, func() error { return k.inner.DeleteAgent(ctx, agent) })
+}
+
 func (k tappedKubernetes) DeleteNode(ctx context.Context, name, uid string) error {
 	return k.tap.around("DeleteNode "+name, func() error { return k.inner.DeleteNode(ctx, name, uid) })
 }

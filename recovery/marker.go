@@ -121,7 +121,21 @@ type Snapshot struct {
 	Revision int64 `json:"revision"`
 	Keys     int64 `json:"keys"`
 	Raised   int64 `json:"raised,omitempty"`
+	// Before is the highest revision that an earlier restore raised to: the next one is not to begin below it, either.
+	Before int64 `json:"before,omitempty"`
 }
+
+// Raise notes what the snapshot was raised to: after is the revision that is uploaded, last the highest that an earlier restore raised to,
+// zero where none did.
+func (s *Snapshot) Raise(after, last int64) {
+	s.Raised, s.Before = 0, last
+	if after != s.Revision {
+		s.Raised = after
+	}
+}
+
+// Highest is the highest revision that this restore or an earlier one raised to.
+func (s Snapshot) Highest() int64 { return max(s.Raised, s.Before) }
 
 // at is the revision at which the recovered etcd begins.
 func (s Snapshot) at() int64 { return max(s.Revision, s.Raised) }

@@ -63,7 +63,7 @@ func (t Timing) Scaled(n float64) Timing {
 		duration *time.Duration
 		least    time.Duration
 	}{{&t.Look, 50 * time.Millisecond}, {&t.Retry, 200 * time.Millisecond}, {&t.Config, time.Minute}, {&t.Again, time.Minute},
-		{&t.Servers, 100 * time.Millisecond}} {
+		{&t.Servers, 100 * time.Millisecond}, {&t.Converge, time.Minute}} {
 		*s.duration = max(time.Duration(float64(*s.duration)/n), min(*s.duration, s.least))
 	}
 	return t

@@ -31,6 +31,9 @@ type restoreFlags struct {
 	fleeted  bool // there is a checkout that says what the machines are
 	declared map[string]*schema.TalosMachine
 	machines []recovery.Machine
+	// workers are the approved ones in the checkout, endpoint the cluster's; nil and empty without one.
+	workers  []recovery.Machine
+	endpoint string
 }
 
 func (a *app) restoreCommand() *cobra.Command {
@@ -166,10 +169,16 @@ func (f *restoreFlags) loadFleet(a *app) error {
 		fmt.Fprintf(a.err, "warning: the checkout: %s\n", a.clean(problem.Message))
 	}
 	for _, m := range tree.Machines {
-		if m.Spec.ClusterRef.Name == f.name && m.Spec.Role == schema.RoleControlPlane {
+		if m.Spec.ClusterRef.Name != f.name {
+			continue
+		}
+		if m.Spec.Role == schema.RoleControlPlane {
 			f.declared[m.Metadata.Name] = m
+		} else if m.Spec.Approved {
+			f.workers = append(f.workers, recovery.Machine{Name: m.Metadata.Name, Endpoint: m.Spec.Endpoint, UUID: strings.ToLower(m.Spec.UUID)})
 		}
 	}
+	f.endpoint = cluster.Spec.Endpoint
 	return nil
 }
 

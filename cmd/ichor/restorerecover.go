@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -214,7 +215,7 @@ func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) erro
 	known := revision.Known{NewestListed: r.marker.newest}
 	assessment := recovery.Assessment{Machines: r.machines, Wipe: r.wipe, Mark: r.mark}
 	if before != nil {
-		known.LastRestore, assessment.LastTarget = before.Snapshot.Raised, before.Target
+		known.LastRestore, assessment.LastTarget = before.Snapshot.Highest(), before.Target
 	}
 	plan, err := r.assess(ctx, assessment)
 	if err != nil {
@@ -238,11 +239,9 @@ func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) erro
 	m := &recovery.Marker{
 		Cluster:  recovery.Cluster{Name: r.name, ID: r.owner.ClusterID},
 		Snapshot: recovery.Snapshot{Name: ready.name, SHA256: ready.digest, Revision: ready.Before.Revision, Keys: ready.Before.Keys},
-		Machines: plan.Machines, Target: plan.Target, Wipe: r.wipe,
+		Machines: plan.Machines, Target: plan.Target, Wipe: r.wipe, Workers: r.workers,
 	}
-	if ready.After.Revision != ready.Before.Revision {
-		m.Snapshot.Raised = ready.After.Revision
-	}
+	m.Snapshot.Raise(ready.After.Revision, known.LastRestore)
 	if before != nil {
 		m.Driver.Epoch = before.Driver.Epoch
 	}
@@ -312,8 +311,12 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 	if err != nil {
 		return err
 	}
+	kubernetes, err := r.kubernetes(m)
+	if err != nil {
+		return err
+	}
 	run := &recovery.Run{
-		Nodes: r.nodes, Marker: r.marker, Fence: fence, Prepared: ready.Prepared, Config: r.config, Count: recovery.CountIn(spool), Say: r.say,
+		Nodes: r.nodes, Marker: r.marker, Fence: fence, Kubernetes: kubernetes, Prepared: ready.Prepared, Config: r.config, Count: recovery.CountIn(spool), Say: r.say,
 		Clock: r.clock, Clocks: statefile.SystemClocks(), Timing: r.timing, Scrubber: r.scrubber,
 	}
 	if err := run.Begin(ctx, m); err != nil {
@@ -334,11 +337,31 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 		}
 	}
 	fmt.Fprintf(r.out, "%s is recovered from %s: %s; %d control planes have joined\n", r.name, r.clean(ended.Snapshot.Name), ended.Recovered.Verified, len(ended.Machines))
+	if ended.Survivors != nil {
+		fmt.Fprintf(r.out, "its Kubernetes API answers; %d kubelets lived through it and %d of the pods that keep their machines' forwarding\n",
+			len(ended.Survivors.Kubelets), len(ended.Survivors.Pods))
+	}
 	for _, note := range ended.Notes {
 		fmt.Fprintf(r.out, "%s\n", r.clean(note))
 	}
 	fmt.Fprintln(r.out, "now start the agent; restart the agents that ran meanwhile, which stopped when this took the state over")
 	return nil
+}
+
+// kubernetes gives the way to the Kubernetes API of the recovered control planes, with certificates minted from the bundle.
+func (r *recoverer) kubernetes(m *recovery.Marker) (recovery.Kubernetes, error) {
+	var servers []string
+	for _, machine := range m.Machines {
+		servers = append(servers, net.JoinHostPort(talos.Target{Endpoint: machine.Endpoint}.Host(), "6443"))
+	}
+	if r.endpoint != "" {
+		servers = append(servers, r.endpoint)
+	}
+	api, err := reconcile.OpenKubernetes(r.clock.Now)(r.secrets, servers)
+	if err != nil {
+		return nil, cannot(err, "")
+	}
+	return api, nil
 }
 
 // takeFence takes the cluster lock where there is a state, and waits for what an agent had begun.
