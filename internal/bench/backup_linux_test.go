@@ -39,6 +39,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if order := os.Getenv(uploadEnv); order != "" {
+		if err := uploadAlone(strings.Split(order, "\n")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if order := os.Getenv(takeEnv); order != "" {
 		if err := takeAlone(strings.Split(order, "\n")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -70,16 +77,7 @@ func takeAlone(order []string) error {
 
 // takeFile does what the agent does with a member's stream, up to the upload.
 func takeFile(snapshot, bundle, folder string) (*backup.Taken, error) {
-	text, err := os.ReadFile(bundle)
-	if err != nil {
-		return nil, err
-	}
-	loaded, err := talos.LoadBundle(text)
-	if err != nil {
-		return nil, err
-	}
-	material := loaded.SealingMaterial()
-	owner, err := backup.NewOwner(material.ClusterID, material.ClusterSecret, material.EncryptionSecret)
+	_, owner, err := openBundle(bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +86,21 @@ func takeFile(snapshot, bundle, folder string) (*backup.Taken, error) {
 		return nil, err
 	}
 	return backup.Take(context.Background(), []backup.Node{fileMember(snapshot)}, spool, owner.Passphrase, clock.RealClock{})
+}
+
+// openBundle reads a bundle, and what seals its cluster's backups.
+func openBundle(path string) (*talos.Bundle, backup.Owner, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, backup.Owner{}, err
+	}
+	bundle, err := talos.LoadBundle(text)
+	if err != nil {
+		return nil, backup.Owner{}, err
+	}
+	material := bundle.SealingMaterial()
+	owner, err := backup.NewOwner(material.ClusterID, material.ClusterSecret, material.EncryptionSecret)
+	return bundle, owner, err
 }
 
 // fileMember is a control plane whose etcd streams a file.

@@ -19,8 +19,16 @@ func memoryRows() []row {
 				benchmark: "BenchmarkSnapshotMemory/" + strings.ReplaceAll(name, " ", "_")})
 		}
 	}
+	for _, size := range restored {
+		name := fmt.Sprintf("%d MiB", size>>20)
+		all = append(all, row{title: "memory of restore: open, unseal, raise, upload, " + name, pkg: "ichor.maesh.dev/internal/bench",
+			benchmark: "BenchmarkRestoreMemory/" + strings.ReplaceAll(name, " ", "_")})
+	}
 	return all
 }
+
+// restored are the sizes of the snapshots whose restore is measured, in bytes.
+var restored = []int64{256 << 20, 2 << 30}
 
 // operations are the steps of a backup whose memory is measured, and sizes the snapshots', in bytes.
 var (
