@@ -22,6 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	revision.RunIfChild()
+	holdIfTold()
 	os.Exit(m.Run())
 }
 

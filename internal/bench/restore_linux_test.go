@@ -36,7 +36,8 @@ import (
 const uploadEnv = "ICHOR_BENCH_UPLOAD"
 
 func uploadAlone(order []string) error {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
 	bundle, owner, err := openBundle(order[1])
 	if err != nil {
 		return err
