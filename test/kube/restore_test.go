@@ -56,7 +56,8 @@ func TestControllersThatLiveThroughARestoreAreRight(t *testing.T) {
 	reached, err := w.client(t).Revision(within(t))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, reached, revisionOf(t, after))
-	restore(t, client, farm.Node("cp-1"), target, taken, reached)
+	raised, _ := raise(t, taken, revision.Known{APIServer: reached})
+	restore(t, client, farm.Node("cp-1"), target, raised)
 	harness.Eventually(t, "the API serves what was restored", func() error {
 		found, err := deployments.Get(t.Context(), "web", metav1.GetOptions{})
 		if err == nil {
@@ -107,17 +108,22 @@ func takeSnapshot(t *testing.T, client *talos.Client, target talos.Target) strin
 	return path
 }
 
-// restore wipes the only control plane and recovers its etcd from a snapshot whose revision is raised above the one reached.
-func restore(t *testing.T, client *talos.Client, node *talossim.Node, target talos.Target, snapshot string, reached int64) {
+// raise makes a snapshot safe to restore: its revision is raised above all that is known.
+func raise(t *testing.T, snapshot string, known revision.Known) (path string, raised int64) {
 	t.Helper()
 	contents, err := revision.Look(within(t), snapshot)
 	require.NoError(t, err)
-	safe := filepath.Join(t.TempDir(), "safe")
-	raised, err := revision.Target(revision.Known{Snapshot: contents.Revision, APIServer: reached})
+	known.Snapshot, path = contents.Revision, filepath.Join(t.TempDir(), "safe")
+	raised, err = revision.Target(known)
 	require.NoError(t, err)
-	_, err = revision.Rewrite(within(t), snapshot, safe, raised)
+	_, err = revision.Rewrite(within(t), snapshot, path, raised)
 	require.NoError(t, err)
+	return path, raised
+}
 
+// restore wipes the only control plane and recovers its etcd from a file.
+func restore(t *testing.T, client *talos.Client, node *talossim.Node, target talos.Target, snapshot string) {
+	t.Helper()
 	boot := node.BootID()
 	call := func(do func(*talos.Session) error) error {
 		session, err := client.Dial(within(t), target, talos.RoleAdmin)
@@ -147,7 +153,7 @@ func restore(t *testing.T, client *talos.Client, node *talossim.Node, target tal
 	})
 	harness.Eventually(t, "the snapshot is taken", func() error {
 		return call(func(s *talos.Session) error {
-			file, err := os.Open(safe)
+			file, err := os.Open(snapshot)
 			if err != nil {
 				return err
 			}
