@@ -75,4 +75,7 @@ var timeRows = []row{
 		peer: "BenchmarkSealing/sha256", peerTitle: "SHA-256 alone"},
 	{title: "a whole backup of 64 MiB: streamed, sealed, stored, listed", pkg: "ichor.maesh.dev/reconcile", benchmark: "BenchmarkWholeBackup/ichor",
 		peer: "BenchmarkWholeBackup/to_a_file", peerTitle: "the same stream into a file by Talos's client"},
+	{title: "restore of three control planes, all wiped, until Kubernetes is right", pkg: "ichor.maesh.dev/internal/bench", benchmark: "BenchmarkRestoreByHand/ichor",
+		peer: "BenchmarkRestoreByHand/by_hand", peerTitle: "the same machines by hand, until all have joined"},
+	{title: "the same by hand: a script with Talos's client", pkg: "ichor.maesh.dev/internal/bench", benchmark: "BenchmarkRestoreByHand/by_hand"},
 }

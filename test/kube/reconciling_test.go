@@ -1,0 +1,228 @@
+package kubetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/backup/revision"
+	"ichor.maesh.dev/internal/scrub"
+	"ichor.maesh.dev/internal/talossim"
+	"ichor.maesh.dev/recovery"
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+	"ichor.maesh.dev/test/kube/harness"
+)
+
+// inventory is every object of the API, resource by resource, with its UID. What Kubernetes renews by itself all the time is left out, and pods
+// of kube-system, which a restore replaces.
+func (w *world) inventory(t *testing.T) map[string]string {
+	t.Helper()
+	certificate, key := w.secrets.Issue(t, "inventory", []string{"system:masters"})
+	client, err := metadata.NewForConfig(&rest.Config{Host: "https://" + strings.TrimPrefix(w.servers[len(w.servers)-1], "https://"), QPS: -1, Timeout: time.Minute,
+		TLSClientConfig: rest.TLSClientConfig{CAData: w.secrets.CA(), CertData: certificate, KeyData: key}})
+	require.NoError(t, err)
+	lists, err := w.api.Discovery().ServerPreferredResources()
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, list := range lists {
+		for _, one := range list.APIResources {
+			if !slices.Contains(one.Verbs, "list") || slices.Contains([]string{"events", "leases", "componentstatuses"}, one.Name) {
+				continue
+			}
+			group, err := schema.ParseGroupVersion(list.GroupVersion)
+			require.NoError(t, err)
+			found, err := client.Resource(group.WithResource(one.Name)).List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err, one.Name)
+			for _, object := range found.Items {
+				if one.Name != "pods" || object.Namespace != metav1.NamespaceSystem {
+					all[fmt.Sprintf("%s %s/%s", one.Name, object.Namespace, object.Name)] = string(object.UID)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// oneOfEach makes objects of many kinds with a name, in a namespace of that name.
+func (w *world) oneOfEach(t *testing.T, name string) {
+	t.Helper()
+	ctx, object := t.Context(), metav1.ObjectMeta{Name: name}
+	w.namespace(t, name)
+	core, labels := w.api.CoreV1(), map[string]string{"app": name}
+	_, err := core.ConfigMaps(name).Create(ctx, &corev1.ConfigMap{ObjectMeta: object, Data: map[string]string{"a": name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.Secrets(name).Create(ctx, &corev1.Secret{ObjectMeta: object, StringData: map[string]string{"a": name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.ServiceAccounts(name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: object}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.Services(name).Create(ctx, &corev1.Service{ObjectMeta: object, Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.PersistentVolumeClaims(name).Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: object, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.api.RbacV1().Roles(name).Create(ctx, &rbacv1.Role{ObjectMeta: object, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	none := int32(0)
+	_, err = w.api.AppsV1().Deployments(name).Create(ctx, &appsv1.Deployment{ObjectMeta: object, Spec: appsv1.DeploymentSpec{Replicas: &none,
+		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/none:1"}}}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// restoring is a restore of a farm's cluster from a file, driven as the agent drives it: all but one control plane leave an etcd that works.
+func (w *world) restoring(t *testing.T, farm *talossim.Farm, file string, bump bool, api recovery.Kubernetes) *recovery.Marker {
+	t.Helper()
+	client := talos.NewClient(w.bundle, talos.ClientOptions{})
+	t.Cleanup(func() { _ = client.Close() })
+	spool, err := backup.OpenSpool(filepath.Join(t.TempDir(), "spool"))
+	require.NoError(t, err)
+	source, err := os.Open(file)
+	require.NoError(t, err)
+	defer source.Close() //nolint:errcheck // it was read
+	ready, err := revision.Prepare(within(t), source, 1<<20, spool, func(own int64) (int64, error) {
+		reached, err := w.client(t).Revision(within(t))
+		if err != nil || !bump {
+			return 0, err
+		}
+		return revision.Target(revision.Known{Snapshot: own, APIServer: reached})
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ready.Close() })
+	store, err := statefile.OpenFolder(t.TempDir(), statefile.FolderOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	material := w.bundle.SealingMaterial()
+	sealer, err := statefile.NewSealer(material.ClusterID, material.EncryptionSecret, "")
+	require.NoError(t, err)
+	m := &recovery.Marker{ID: recovery.NewID(), Cluster: recovery.Cluster{Name: "prod", ID: material.ClusterID}, Target: "cp-1", Holder: "cp-3",
+		Snapshot: recovery.Snapshot{Name: "file", Revision: ready.Before.Revision, Keys: ready.Before.Keys}}
+	m.Snapshot.Raise(ready.After.Revision, 0)
+	for _, node := range farm.Nodes() {
+		machine := recovery.Machine{Name: node.Name(), Endpoint: node.Address(), UUID: node.UUID()}
+		if node.Role() == talossim.ControlPlane {
+			m.Machines, m.Wipe = append(m.Machines, machine), append(m.Wipe, node.Name())
+		} else {
+			m.Workers = append(m.Workers, machine)
+		}
+	}
+	var mu sync.Mutex
+	var said []string
+	run := &recovery.Run{Nodes: recovery.TalosNodes(client), Marker: backup.NewMarker(store, sealer), Fence: recovery.NoFence{}, Kubernetes: api, Prepared: ready,
+		Count: recovery.CountIn(spool), Clock: clock.RealClock{}, Clocks: statefile.SystemClocks(), Timing: recovery.DefaultTiming().Scaled(20), Scrubber: scrub.New(),
+		Say: func(line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, line)
+		}}
+	_, err = run.Marker.Read(within(t))
+	require.NoError(t, err)
+	require.NoError(t, run.Begin(within(t), m))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	ended, err := run.Go(ctx)
+	require.NoError(t, err, strings.Join(said, "\n"))
+	require.Empty(t, ended.Notes, strings.Join(said, "\n"))
+	return ended
+}
+
+// TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew restores three control planes and a worker that run Kubernetes's own
+// servers. The kubelets are played and run nothing, so what a real one had in its memory is not seen here; that they are restarted, heard of, and
+// that the pods are made anew by their DaemonSets' own controller is.
+func TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew(t *testing.T) {
+	t.Parallel()
+	w, farm := startFarm(t, "127.0.75.100", "127.0.75.109", 3, 1)
+	client := w.client(t)
+	for _, name := range []string{"kube-proxy", "kube-flannel"} {
+		daemonSet(t, w.api, name, "")
+	}
+	pods := map[string]string{}
+	for _, node := range farm.Nodes() {
+		for _, name := range []string{"kube-proxy", "kube-flannel"} {
+			pods[name+" "+node.Name()] = agentOn(t, client, name, node.Name(), "").UID
+		}
+	}
+	w.oneOfEach(t, "before")
+	quiet(t, w.api)
+	before := w.inventory(t)
+	for _, kind := range []string{"namespaces /", "configmaps before/", "secrets before/", "serviceaccounts before/", "services before/", "persistentvolumeclaims before/",
+		"roles before/", "deployments before/"} {
+		require.Contains(t, before, kind+"before")
+	}
+	talosClient := talos.NewClient(w.bundle, talos.ClientOptions{})
+	t.Cleanup(func() { _ = talosClient.Close() })
+	taken := takeSnapshot(t, talosClient, talos.Target{Name: "cp-2", Endpoint: farm.Node("cp-2").Address(), ControlPlane: true})
+	w.oneOfEach(t, "after")
+	_, err := w.api.CoreV1().ConfigMaps("before").Patch(t.Context(), "before", "application/merge-patch+json", []byte(`{"data":{"a":"changed"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.api.CoreV1().Secrets("before").Delete(t.Context(), "before", metav1.DeleteOptions{}))
+	held := w.hold(t, "before", "later")
+
+	ended := w.restoring(t, farm, taken, true, client)
+	requireRestored(t, w, before)
+	w.requireTold(t, "before", held)
+
+	restarted := map[string]int{}
+	for _, node := range farm.Nodes() {
+		restarted[node.Name()] = len(node.Accepted("ServiceRestart"))
+	}
+	// cp-3 was wiped, and cp-2, which had left, was rebooted to join: their kubelets began anew by that.
+	require.Equal(t, map[string]int{"cp-1": 1, "cp-2": 0, "cp-3": 0, "w-1": 1}, restarted)
+	require.Len(t, ended.Survivors.Kubelets, 2)
+	require.Len(t, ended.Survivors.Pods, 4)
+	for what, uid := range pods {
+		daemonSet, node, _ := strings.Cut(what, " ")
+		now := agentOn(t, client, daemonSet, node, "").UID
+		require.Equal(t, restarted[node] == 0, now == uid, "%s on %s", daemonSet, node)
+	}
+}
+
+// quiet waits until the controllers have made what belongs to what was made.
+func quiet(t *testing.T, api kubernetes.Interface) {
+	t.Helper()
+	harness.Eventually(t, "the controllers have caught up", func() error {
+		sets, err := api.AppsV1().ReplicaSets("before").List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(sets.Items) != 1 {
+			err = fmt.Errorf("%d ReplicaSets", len(sets.Items))
+		}
+		return err
+	})
+}
+
+// requireRestored wants each object that was there before the snapshot, and none of what came after it.
+func requireRestored(t *testing.T, w *world, before map[string]string) {
+	t.Helper()
+	now := w.inventory(t)
+	for what, uid := range before {
+		require.Equal(t, uid, now[what], what)
+	}
+	for what := range now {
+		require.NotContains(t, what, "after", "it came after the snapshot")
+	}
+	kept, err := w.api.CoreV1().ConfigMaps("before").Get(t.Context(), "before", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "before"}, kept.Data, "and what was changed since is as it was")
+	_, err = w.api.CoreV1().ConfigMaps("before").Get(t.Context(), "later", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
