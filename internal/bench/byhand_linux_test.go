@@ -27,10 +27,14 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// pace is how many times as fast the simulated machines live, and round what a promotion round of Talos takes them.
-const pace = 5
+// pace is how many times as fast the simulated machines live: as real ones, because what calls wait for has times of its own. round is what a
+// promotion round of Talos takes them.
+const pace = 1
 
 const round = 15 * time.Second / pace
+
+// turns is how often each restore is measured.
+const turns = 2
 
 // each is how long either restore may take on a very busy machine.
 const each = 20 * time.Minute
@@ -273,7 +277,7 @@ func BenchmarkRestoreByHand(b *testing.B) {
 	f := newRestoreFarm(b)
 	hand, joined, whole := each, each, each
 	handCalls, ichorCalls := 0, 0
-	for range 3 {
+	for range turns {
 		before, began := f.calls(), time.Now()
 		f.byHand()
 		hand, handCalls = min(hand, time.Since(began)), f.calls()-before
