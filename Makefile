@@ -18,7 +18,7 @@ gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-hide-empty-pkg --
 	  -- -parallel 3 -timeout 90m -ldflags=-w $(3); status=$$?; \
 	go run ./internal/testlog bin/$(1).json || status=1
 
-.PHONY: build test test-kube kube-servers restore-matrix demo bench lint fuzz cross
+.PHONY: build test test-kube crash kube-servers restore-matrix demo bench lint fuzz cross
 
 build: ## bin/ichor and bin/talossim
 	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./cmd/ichor ./cmd/talossim
@@ -55,6 +55,12 @@ cross: ## the command builds for the desktops people sit at
 demo: build ## a cluster comes up from a Git repository (STATE=s3 keeps the state in a bucket, DEMO_KEEP=1 stays up)
 	go build -ldflags=-w -o bin/demo ./internal/demo
 	bin/demo -bin bin $(if $(filter s3,$(STATE)),-state s3) $(if $(filter 1,$(DEMO_KEEP)),-keep)
+
+crash: ## every procedure with processes killed at each of its points: the table of docs/reliability.md
+	@mkdir -p bin; rm -f bin/crash.jsonl
+	ICHOR_CRASH_FULL=1 ICHOR_CRASH_MATRIX=$(CURDIR)/bin/crash.jsonl go test -count=1 -p 1 -parallel 3 -timeout 180m -ldflags=-w \
+	  -run 'Killed' ./recovery ./reconcile || failed=1; \
+	go run ./internal/crashmatrix/table bin/crash.jsonl || failed=1; test -z "$$failed"
 
 bench: ## the table of docs/benchmarks.md
 	go run ./internal/bench

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/keeper"
+	"ichor.maesh.dev/internal/crashmatrix"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
@@ -283,48 +285,48 @@ func (k *keeping) settled() bool {
 
 // TestABackupKilledAtEveryPointEndsRight kills process after process, each at the first write of the state, call of the store, call of the
 // control plane or piece of its stream at which none was killed before, before its effect or after it. The next goes on. At the end of
-// each hour the snapshot of that hour is stored, listed and drilled, whatever happened.
+// each hour the snapshot of that hour is stored, listed and drilled, whatever happened. In an ordinary run one in three dies, until what matters was met.
 func TestABackupKilledAtEveryPointEndsRight(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t, "127.0.56.9")
 	met, ever := map[string]bool{}, map[string]bool{}
+	points := []string{"after state attempt", "after state described", "before upload snapshot", "after upload snapshot", "after put etcd-index.json",
+		"before state outcome", "after state outcome", "after etcd snapshot", "after stream", "after remove snapshot", "after state drilling", "after state drilled"}
+	dies := crashmatrix.Of(t, "backup: a snapshot, its drill, and the pruning", crashmatrix.Simulated).Once(met, 3, 1, points...)
 	for hour := 1; ; hour++ {
 		require.Less(t, hour, 40, "it never ends: %v", met)
 		before := len(met)
 		for n := 0; !k.settled(); n++ {
 			require.Less(t, n, 200, "the hour never ends: %+v", k.memory())
-			k.dieOnce(met)
+			k.dieOnce(dies)
 			k.clock.Step(5 * time.Second)
 			if m := k.memory(); m.Attempt == nil && m.LastError != "" || m.DrillProblem != "" {
 				k.clock.Step(5 * time.Minute) // the retry
 			}
 		}
 		k.endedRight(ever)
-		if len(met) == before {
+		if len(met) == before || !crashmatrix.Full() && k.allMet(met, points) {
 			break
 		}
 		k.clock.Step(time.Hour - time.Duration(k.clock.Now().Minute())*time.Minute)
 	}
 	require.Greater(t, len(met), 50)
-	for _, point := range []string{"after state attempt", "after state described", "before upload snapshot", "after upload snapshot", "after put etcd-index.json",
-		"before state outcome", "after state outcome", "after etcd snapshot", "after stream", "after remove snapshot", "after state drilling", "after state drilled"} {
-		require.True(t, met[point], "%s was not met, but %v", point, met)
-	}
+	require.True(t, k.allMet(met, points), "of %v were met %v", points, met)
 	t.Logf("%d points, %d processes, %d attempts", len(met), k.processes, k.begun)
 }
 
-// dieOnce runs a process that dies at the first point that isn't in met yet.
-func (k *keeping) dieOnce(met map[string]bool) {
+func (k *keeping) allMet(met map[string]bool, points []string) bool {
+	return !slices.ContainsFunc(points, func(point string) bool { return !met[point] })
+}
+
+// dieOnce runs a process that dies at the first point at which it is to.
+func (k *keeping) dieOnce(dies func(string) bool) {
 	passed := map[string]int{}
 	k.tap = newTap(func(point string) bool { // asked by one at a time
 		if passed[point]++; passed[point] > 1 { // the second time, and all after it
 			point += " again"
 		}
-		if met[point] {
-			return false
-		}
-		met[point] = true
-		return true
+		return dies(point)
 	})
 	defer func() { k.tap = nil }()
 	k.process().Once(k.t.Context(), k.want("cp-1"))

@@ -2,13 +2,13 @@ package reconcile
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/crashmatrix"
 	"ichor.maesh.dev/statefile"
 )
 
@@ -127,8 +127,8 @@ func (k killed) settled(w *world) func(*statefile.State) bool {
 }
 
 // TestAnAgentKilledAnywhereInAnyOperation kills an agent at each write of the state, at the object that is made once, and at each call to a
-// machine or to Kubernetes, before its effect and after it; the next agent ends it. The points are those of a run that nobody disturbs. Then
-// two agents are killed, at points drawn by lot.
+// machine or to Kubernetes, before its effect and after it; the next agent ends it. The points are those of a run that nobody disturbs; an
+// ordinary run takes a sample of them. Then two agents are killed, at points drawn by lot.
 func TestAnAgentKilledAnywhereInAnyOperation(t *testing.T) {
 	t.Parallel()
 	m := newMortals(t)
@@ -136,14 +136,22 @@ func TestAnAgentKilledAnywhereInAnyOperation(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			points := k.undisturbed(t, m)
-			for n := range points {
-				k.kill(t, m, []int{n})
+			count := crashmatrix.Of(t, k.name, crashmatrix.Modelled)
+			var must []int
+			for n, point := range points {
+				if strings.HasPrefix(point, "after state Intent ") {
+					must = append(must, n, n+1)
+				}
 			}
-			random := rand.New(rand.NewPCG(5, uint64(len(points))))
-			for range 8 {
+			count.Each(t, len(points), 16, 5, must, func(t *testing.T, n int) { k.kill(t, m, []int{n}) })
+			random, pairs := count.Random(5), 4
+			if crashmatrix.Full() {
+				pairs = 25
+			}
+			count.Killed(0, 2*pairs)
+			for range pairs {
 				k.kill(t, m, []int{random.IntN(len(points)), random.IntN(len(points))})
 			}
-			t.Logf("killed at %d points", len(points))
 		})
 	}
 }
@@ -275,12 +283,12 @@ func TestAnAgentKilledAnywhereInARolledReboot(t *testing.T) {
 	w.live(func(point string) bool { points = append(points, point); return false }, over(w))
 	require.Nil(t, w.state().Rollout)
 	require.Subset(t, points, []string{"after Cordon w-1", "after state Intent reboot w-1", "after Reboot w-1", "after Uncordon w-1"})
-	for n, point := range points {
+	crashmatrix.Of(t, "reboot for a changed config", crashmatrix.Modelled).Each(t, len(points), 24, 5, nil, func(t *testing.T, n int) {
 		w := m.newWorld(t, rolledReboot)
 		n0 := -1
 		died, at := w.live(func(string) bool { n0++; return n0 == n }, over(w))
 		require.True(t, died)
-		require.Equal(t, point, at)
+		require.Equal(t, points[n], at)
 		s := w.state()
 		unsent := s.Intent != nil && s.Intent.Outcome == "" && w.model.accepted["reboot w-1"] == 0
 		w.live(nil, over(w))
@@ -289,10 +297,9 @@ func TestAnAgentKilledAnywhereInARolledReboot(t *testing.T) {
 			require.Zero(t, w.model.accepted["reboot w-1"], "killed %s", at)
 			w.model.bootUp(w.model.nodes["w-1"])
 			w.live(nil, func(s *statefile.State) bool { return s.Rollout == nil })
-			continue
+			return
 		}
 		require.Nil(t, w.state().Rollout, "killed %s", at)
 		require.Equal(t, 1, w.model.accepted["reboot w-1"], "killed %s", at)
-	}
-	t.Logf("killed at %d points", len(points))
+	})
 }

@@ -53,6 +53,8 @@ type world struct {
 	files []Submitted
 	// agents counts those that were started, snapshots what the keeper of the backups stored.
 	agents, snapshots int
+	// configs says that machines take configs.
+	configs bool
 }
 
 // newWorld lets a script of the transcripts make the machines; the state that it leads to is put into a new store.
@@ -148,12 +150,24 @@ func (m *mortal) once(ctx context.Context) error {
 	if settled, err := m.beginOperations(ctx, plan); err != nil || settled {
 		return err
 	}
-	// A config would have to be made for a machine that is only modelled; whether it is due is not what is tried here.
-	plan.Actions = slices.DeleteFunc(plan.Actions, func(a Action) bool { return a.Kind == ActTry || a.Kind == ActStage || a.Kind == ActFirstConfig })
+	if !m.world.configs { // whether one is due is not what is tried there
+		plan.Actions = slices.DeleteFunc(plan.Actions, func(a Action) bool { return a.Kind == ActTry || a.Kind == ActStage || a.Kind == ActFirstConfig })
+	}
+	m.compare = m.world.rendered()
 	if _, err := m.act(ctx, in.Cluster, plan, in); err != nil {
 		return err
 	}
 	return m.keep(ctx)
+}
+
+// rendered knows the config that each machine should run, which is its own digest.
+func (w *world) rendered() *Comparer {
+	c := NewComparer(nil, w.story.drive.cluster.Object, w.bundle, nil, "mark")
+	for _, name := range w.model.names() {
+		config := &talos.Rendered{Bytes: []byte(w.story.drive.wanted), Digest: w.story.drive.wanted}
+		c.rendered[renderKey{machine: name, marked: true}] = renderResult{config: config}
+	}
+	return c
 }
 
 // keep is what the keeper of the backups does about a request, in the writes in which it does it.
@@ -263,8 +277,12 @@ func (n modelNodes) Dial(_ context.Context, target talos.Target) (Session, error
 	return &modelSession{model: n.model, node: node, boot: node.bootID()}, nil
 }
 
-func (n modelNodes) DialMaintenance(context.Context, talos.Target, string) (Session, error) {
-	return nil, talos.ErrNotSent
+func (n modelNodes) DialMaintenance(_ context.Context, target talos.Target, fingerprint string) (Session, error) {
+	node := n.model.nodes[target.Name]
+	if !node.up || node.stage != "maintenance" || node.fingerprint() != fingerprint {
+		return nil, fmt.Errorf("%s: connection refused: %w", target.Name, talos.ErrNotSent)
+	}
+	return &modelSession{model: n.model, node: node, boot: fingerprint, maintenance: true}, nil
 }
 
 func (n modelNodes) Recovery() recovery.Nodes { return nil }
@@ -277,10 +295,12 @@ type modelSession struct {
 	model *model
 	node  *modelNode
 	boot  string
+	// maintenance: it is in maintenance mode, and boot the fingerprint.
+	maintenance bool
 }
 
-func (s *modelSession) Maintenance() bool                            { return false }
-func (s *modelSession) Fingerprint() string                          { return "" }
+func (s *modelSession) Maintenance() bool                            { return s.maintenance }
+func (s *modelSession) Fingerprint() string                          { return s.boot }
 func (s *modelSession) Close() error                                 { return nil }
 func (s *modelSession) UUID(context.Context) (string, error)         { return s.node.uuid, nil }
 func (s *modelSession) BootID(context.Context) (string, error)       { return s.node.bootID(), nil }
@@ -315,9 +335,14 @@ func (s *modelSession) take(a Action) error {
 	return err
 }
 
-func (s *modelSession) ApplyConfig(context.Context, talos.ApplyRequest) error {
-	return talos.ErrNotSent
+func (s *modelSession) ApplyConfig(_ context.Context, request talos.ApplyRequest) error {
+	if s.maintenance {
+		return s.take(Action{Kind: ActFirstConfig, Digest: string(request.Config)})
+	}
+	kind := map[talos.ApplyMode]ActionKind{talos.ApplyTry: ActTry, talos.ApplyNoReboot: ActConfirm, talos.ApplyStaged: ActStage}[request.Mode]
+	return s.take(Action{Kind: kind, Digest: string(request.Config)})
 }
+
 func (s *modelSession) Bootstrap(context.Context) error  { return s.take(Action{Kind: ActBootstrap}) }
 func (s *modelSession) Defragment(context.Context) error { return s.take(Action{Kind: ActDefragment}) }
 func (s *modelSession) ForfeitLeadership(context.Context) error {

@@ -1,13 +1,13 @@
 package recovery
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/crashmatrix"
 	"ichor.maesh.dev/talos"
 )
 
@@ -72,17 +72,15 @@ func TestKilledAtAnyPointOfAGentleRestoreTheNextRunEndsItRight(t *testing.T) {
 	_, points, err := working(t).run(0)
 	require.NoError(t, err)
 	require.Greater(t, points, 30)
-	for at := 1; at <= points; at++ {
-		t.Run(fmt.Sprint("point ", at), func(t *testing.T) {
-			s := working(t)
-			_, _, _ = s.run(at)
-			m, _, err := s.run(0)
-			require.NoError(t, err, s.said)
-			s.requireWhole(m)
-			require.Equal(t, 1, s.count("recover"), s.accepted)
-			require.Equal(t, 1, s.count("reset"), s.accepted)
-			require.Equal(t, 2, s.count("leave"), s.accepted)
-			require.Less(t, slices.Index(s.accepted, "leave cp-2"), slices.Index(s.accepted, "reset cp-3"))
-		})
-	}
+	crashmatrix.Of(t, "restore of an etcd that works, one machine wiped", crashmatrix.Modelled).Each(t, points, points, 0, nil, func(t *testing.T, n int) {
+		s := working(t)
+		_, _, _ = s.run(n + 1)
+		m, _, err := s.run(0)
+		require.NoError(t, err, s.said)
+		s.requireWhole(m)
+		require.Equal(t, 1, s.count("recover"), s.accepted)
+		require.Equal(t, 1, s.count("reset"), s.accepted)
+		require.Equal(t, 2, s.count("leave"), s.accepted)
+		require.Less(t, slices.Index(s.accepted, "leave cp-2"), slices.Index(s.accepted, "reset cp-3"))
+	})
 }

@@ -3,13 +3,13 @@ package recovery
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/crashmatrix"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
@@ -46,27 +46,27 @@ func TestKilledAtEveryWriteAndEveryCallTheNextRunEndsItRight(t *testing.T) {
 	_, points, err := newStage(t, lost(), "cp-3").run(0)
 	require.NoError(t, err)
 	require.Greater(t, points, 30)
-	for at := 1; at <= points; at++ {
-		t.Run(fmt.Sprint("point ", at), func(t *testing.T) {
-			s := newStage(t, lost(), "cp-3")
-			_, _, err := s.run(at)
-			if err == nil { // it died with its last write done
-				require.Equal(t, points, at)
-			}
-			m, _, err := s.run(0)
-			require.NoError(t, err, s.said)
-			s.requireWhole(m)
-			require.Equal(t, 1, s.count("recover"), s.accepted)
-			require.Equal(t, 1, s.count("reset"), s.accepted)
-			require.Equal(t, 1, s.count("config"), s.accepted)
-			require.LessOrEqual(t, s.count("upload"), 2, s.accepted)
-		})
-	}
+	crashmatrix.Of(t, "recovery of a lost etcd", crashmatrix.Modelled).Each(t, points, points, 0, nil, func(t *testing.T, n int) {
+		s := newStage(t, lost(), "cp-3")
+		_, _, err := s.run(n + 1)
+		if err == nil { // it died with its last write done
+			require.Equal(t, points, n+1)
+		}
+		m, _, err := s.run(0)
+		require.NoError(t, err, s.said)
+		s.requireWhole(m)
+		require.Equal(t, 1, s.count("recover"), s.accepted)
+		require.Equal(t, 1, s.count("reset"), s.accepted)
+		require.Equal(t, 1, s.count("config"), s.accepted)
+		require.LessOrEqual(t, s.count("upload"), 2, s.accepted)
+	})
 }
 
 func TestKilledTwiceTheThirdRunEndsItRight(t *testing.T) {
+	count := crashmatrix.Of(t, "recovery of a lost etcd, two deaths", crashmatrix.Modelled)
 	for first := 3; first < 40; first += 5 {
 		for second := 1; second < 30; second += 3 {
+			count.Killed(0, 2)
 			s := newStage(t, lost(), "cp-3")
 			_, _, _ = s.run(first)
 			_, _, _ = s.run(second)

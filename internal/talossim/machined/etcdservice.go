@@ -30,7 +30,8 @@ const (
 	etcdRestartEvery   = 5 * time.Second
 )
 
-const joinFloor = 20 * time.Second
+// joinFloor is for a host that is so busy that etcd takes a minute to answer.
+const joinFloor = 90 * time.Second
 
 const (
 	etcdDataPath     = "/var/lib/etcd"
