@@ -118,6 +118,7 @@ func stages() []stage {
 		}},
 		{name: "one", first: "127.0.93.11", controlPlanes: 1, scenes: []scene{
 			{"what pods keep must be given up in writing, and then it is wiped", true, singleIsWiped},
+			{"its revision is left as it is", true, singleKeepsItsRevision},
 			{"the agent on it is told the command", true, singleWithTheAgentIsRefused},
 		}},
 	}
@@ -126,7 +127,7 @@ func stages() []stage {
 // gentleWithTwoAgents has the first agent die once a control plane left; another one ends it.
 func gentleWithTwoAgents(l *restoreLab) {
 	m := l.moment()
-	since := l.tally("Reset", "EtcdLeaveCluster", "Bootstrap", "Reboot", "EtcdRecover")
+	since := l.tally("Reset", "EtcdLeaveCluster", "Bootstrap", "Reboot", "EtcdRecover", "ServiceRestart")
 	l.restores("gentle", m, accepting)
 	l.agent(func(Report) bool { return since()["EtcdLeaveCluster"]["cp-1"] > 0 })
 	report := l.agent(whole("gentle"))
@@ -139,6 +140,7 @@ func gentleWithTwoAgents(l *restoreLab) {
 		require.Zero(l.t, took["EtcdLeaveCluster"][name], "the one that is wiped did not leave")
 	}
 	require.Equal(l.t, map[string]int{"cp-1": 1}, took["Bootstrap"])
+	require.Equal(l.t, map[string]int{"cp-1": 1, "w-1": 1}, took["ServiceRestart"], "the kubelets that lived through it")
 	require.Greater(l.t, l.contents().Snapshots[0].Revision, m.snapshot.Revision, "a snapshot of what was lost is kept")
 }
 
@@ -153,6 +155,20 @@ func singleIsWiped(l *restoreLab) {
 	l.cameBack(l.agent(whole("single")), "single", m)
 	require.Equal(l.t, map[string]int{"cp-1": 1}, l.accepted("Reset"))
 	require.Empty(l.t, l.accepted("EtcdLeaveCluster"))
+}
+
+// singleKeepsItsRevision leaves etcd's revision as the snapshot has it, after a restore that raised it.
+func singleKeepsItsRevision(l *restoreLab) {
+	before := l.marker().Snapshot.Raised
+	require.Positive(l.t, before)
+	m := l.moment()
+	l.restores("plain", m, accepting+"    revisionBump: false\n")
+	report := l.agent(whole("plain"))
+	l.cameBack(report, "plain", m)
+	snapshot := l.marker().Snapshot
+	require.Zero(l.t, snapshot.Raised)
+	require.Equal(l.t, before, snapshot.Highest(), "the next one that raises it knows")
+	require.Contains(l.t, l.operation(report, "plain").Message, "its revision was not raised, as the operation wants it: controllers and pods that lived through it may be wrong")
 }
 
 func singleWithTheAgentIsRefused(l *restoreLab) {
