@@ -27,7 +27,7 @@ func methods() map[string][]string {
 		"first-config": {"ApplyConfiguration"}, "config-try": {"ApplyConfiguration"}, "config-confirm": {"ApplyConfiguration"}, "config-stage": {"ApplyConfiguration"},
 		"bootstrap": {"Bootstrap"}, "remove-member": {"EtcdRemoveMemberByID"}, "reset-ephemeral": {"Reset"}, "reset": {"Reset"}, "reboot": {"Reboot"},
 		"shutdown": {"Shutdown"}, "leave": {"EtcdLeaveCluster"}, "forfeit": {"EtcdForfeitLeadership"}, "defragment": {"EtcdDefragment"},
-		"restart-service": {"ServiceRestart"}, "upload": {"EtcdRecover"}, "recover": {"Bootstrap"},
+		"restart-service": {"ServiceRestart"}, "restart-kubelet": {"ServiceRestart"}, "upload": {"EtcdRecover"}, "recover": {"Bootstrap"},
 	}
 }
 
