@@ -52,14 +52,30 @@ func (d *decision) checkControl(spec schema.OperationSpec) *operation.Refusal {
 	switch op.Phase {
 	case statefile.OperationPending, statefile.OperationPaused:
 		if op.Marked {
-			return no(refusedIsRunning, "%s is past its marker: its control planes have left the old etcd, or were wiped, and to stop here would leave the cluster "+
-				"without one; resume it, or end it by hand as its reason says", op.Name)
+			return d.checkTurn(op)
 		}
 		return nil
 	case statefile.OperationShutDown:
 		return no(refusedIsRunning, "%s rests while %s is off, and completes by itself when that is back; there is nothing left to cancel", op.Name, op.Target)
 	}
+	if op.Marked {
+		return d.checkTurn(op)
+	}
 	return no(refusedIsRunning, "%s is Running (%s), and only what is pending or paused can be cancelled", op.Name, nameOr(op.Step, "it starts"))
+}
+
+// checkTurn says why a restore past its marker can't be cancelled.
+func (d *decision) checkTurn(op *statefile.OperationState) *operation.Refusal {
+	switch {
+	case op.Cancelling && op.Phase == statefile.OperationPaused:
+		return &operation.Refusal{Reason: refusedIsRunning, Message: fmt.Sprintf("%s is being cancelled already, and paused over it; resume it, and the cancel goes on", op.Name)}
+	case op.Cancelling:
+		return &operation.Refusal{Reason: refusedIsRunning, Message: op.Name + " is being cancelled already"}
+	case op.Undo == "":
+		return &operation.Refusal{Reason: refusedIsRunning, Message: fmt.Sprintf("%s can't be cancelled now: the wipe of its control planes was begun and etcd has not recovered "+
+			"yet, so that there is no etcd to go back to; let it go on (resume it where it is paused), or end it by hand as its reason says", op.Name)}
+	}
+	return nil
 }
 
 // controlWaits is what a resume waits for: the lock that the resumed operation needs.
@@ -83,6 +99,15 @@ func (d *decision) control(op *statefile.OperationState, spec schema.OperationSp
 		return
 	}
 	other := d.named(spec)
+	if spec.Cancel != nil && other.Marked {
+		other.Cancelling = true
+		if other.Phase == statefile.OperationPaused {
+			goesOn(other, d.operationTime())
+		}
+		other.Message = fmt.Sprintf("it is cancelled by %s", op.Name)
+		d.end(op, statefile.OperationCompleted, fmt.Sprintf("%s is being cancelled; its own status says when the cancel is done", other.Name))
+		return
+	}
 	if spec.Cancel != nil {
 		d.end(other, statefile.OperationCancelled, fmt.Sprintf("it was cancelled by %s", op.Name))
 		d.end(op, statefile.OperationCompleted, fmt.Sprintf("%s is cancelled", other.Name))

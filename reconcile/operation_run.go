@@ -221,6 +221,11 @@ func (d *decision) verifyAgain(op *statefile.OperationState) (schema.OperationSp
 	case refusal == nil:
 		d.judged(op)
 		return spec, true
+	case slices.Contains(rightsGone, refusal.Reason) && op.Cancelling:
+		// Somebody who has the right had it cancelled, and half a cancel is worse than a whole one.
+		d.judged(op)
+		spec, refusal := specOf(op)
+		return spec, refusal == nil
 	case slices.Contains(rightsGone, refusal.Reason):
 		d.pause(op, "another agent began it, and its signer may no longer sign it: "+refusal.Message)
 	default:
@@ -303,7 +308,11 @@ func (d *decision) make(op *statefile.OperationState, proc procedure, m move) {
 			d.operationAct = &act
 		}
 	case m.done != "":
-		d.end(op, statefile.OperationCompleted, m.done)
+		phase := statefile.OperationCompleted
+		if m.cancelled {
+			phase = statefile.OperationCancelled
+		}
+		d.end(op, phase, m.done)
 	case m.pause != "":
 		d.pause(op, m.pause)
 	case m.rest != "":

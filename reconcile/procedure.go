@@ -22,8 +22,9 @@ type move struct {
 	act *Action
 	// wait says what is waited for.
 	wait string
-	// done is the sentence of an operation that is complete.
-	done string
+	// done is the sentence of an operation that is complete, or that was turned round by a cancel where cancelled says so.
+	done      string
+	cancelled bool
 	// pause says why it can't go on: nothing is retried until a signed resume.
 	pause string
 	// rest is the sentence of a machine that is off: the lock is given back, and the operation completes when it is back.

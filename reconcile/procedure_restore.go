@@ -31,11 +31,15 @@ type RestoreOrder struct {
 	Marked bool
 	// Refuse says why no restore may begin now: one whose marker stands already is gone on with all the same. Empty where one may.
 	Refuse string
+	// Cancel says that a person had it cancelled.
+	Cancel bool
 	// Machines are the control planes. Target recovers. Holder keeps the old etcd until the others left it; empty where all are wiped.
 	Machines       []recovery.Machine
 	Target, Holder string
 	// Workers are the other machines whose kubelets live through it.
 	Workers []recovery.Machine
+	// Own is the control plane that the agent runs on; empty where it is none of them.
+	Own string
 }
 
 // RestoreView is what the last step of a restore left in this process.
@@ -44,6 +48,10 @@ type RestoreView struct {
 	Pause  int
 	// Marked says that the marker is written, Done that its restore is over.
 	Marked, Done bool
+	// Undo is what a cancel would do; Cancelled says that it was one that ended it. Cordons are those that it could not lift, by machine.
+	Undo      recovery.Undo
+	Cancelled bool
+	Cordons   map[string]statefile.Evacuation
 	// Step is the marker's phase, Say what is done or waited for.
 	Step, Say string
 	// Problem is why it can't go on by itself, with the way out.
@@ -117,11 +125,35 @@ func (s situation) refuseRestore() string {
 	case (takes == nil || *takes) && spec.LocalDataLoss != "accepted":
 		return nothingChanged + fmt.Sprintf("pods may run on the control planes of %s, and their local and hostPath volumes are lost where EPHEMERAL is wiped (%s); "+
 			"sign it with localDataLoss: accepted", cluster, way.wiped())
-	case way.own != "" && way.holder == "":
-		return nothingChanged + fmt.Sprintf("this agent runs on %s, which would be wiped under it, since etcd is not healthy with two or more members; stop it, and from "+
+	case way.own == "" || way.holder != "":
+		return ""
+	case len(way.machines) == 1:
+		return nothingChanged + fmt.Sprintf("this agent runs on %s, and there is no other control plane that could recover before that one is wiped under it; stop it, and from "+
 			"another machine: %s", way.own, s.wayOut(true))
+	case s.livesAlone(way.own):
+		return nothingChanged + fmt.Sprintf("this agent runs on %s, which would keep its old etcd until the others have recovered, and as far as is known that etcd lives without "+
+			"them: there would be two; stop the agent, and from another machine: %s", way.own, s.wayOut(true))
 	}
 	return ""
+}
+
+// livesAlone says whether the etcd of a machine may have a quorum without all the others.
+func (s situation) livesAlone(name string) bool {
+	others := 0
+	if s.etcd.known {
+		for _, member := range s.etcd.members {
+			if !member.Learner && s.etcd.machine[member.ID] != name {
+				others++
+			}
+		}
+		return others == 0
+	}
+	for other, memory := range s.next.Machines {
+		if other != name && memory.MemberID != "" {
+			others++
+		}
+	}
+	return others == 0
 }
 
 // restoresFrom looks at what is restored.
@@ -200,8 +232,13 @@ func (s situation) unsettled() string {
 }
 
 // choose settles who recovers. Where etcd is healthy with two or more members one control plane is wiped, and the one that the agent runs on
-// recovers, so that the agent lives through it.
+// recovers, so that the agent lives through it. Where all are wiped another one recovers, and the agent's own comes last.
 func (s situation) choose(w *way) {
+	defer func() {
+		if other := slices.IndexFunc(w.machines, func(m recovery.Machine) bool { return m.Name != w.own }); w.holder == "" && other >= 0 {
+			w.target = w.machines[other].Name
+		}
+	}()
 	w.target = nameOr(w.own, w.machines[0].Name)
 	healthy, _ := s.etcd.healthy(s.wanted)
 	if !healthy || len(w.machines) < 2 || len(w.machines) != len(s.wanted) || len(s.etcd.members) != len(w.machines) {
@@ -285,7 +322,7 @@ func nextRestore(s situation) move {
 	if view != nil && (view.Digest != s.op.Digest || view.Pause != s.op.Pause) {
 		view = nil
 	}
-	order := &RestoreOrder{Digest: s.op.Digest, Pause: s.op.Pause, Spec: *s.spec.EtcdRestore, Marked: s.op.Marked}
+	order := &RestoreOrder{Digest: s.op.Digest, Pause: s.op.Pause, Spec: *s.spec.EtcdRestore, Marked: s.op.Marked, Cancel: s.op.Cancelling}
 	if view == nil && !s.op.Marked {
 		if why := s.unsettled(); why != "" && s.missigned() == "" && (s.op.Step != stepLooking || s.since() < s.in.Timing.Patience) {
 			return move{step: stepLooking, wait: fmt.Sprintf("%s; where that lasts for %s it counts, and nothing is changed before", why, s.in.Timing.Patience)}
@@ -302,7 +339,7 @@ func nextRestore(s situation) move {
 				return m
 			}
 			way, _ := s.way()
-			order.Machines, order.Target, order.Holder, order.Workers = way.machines, way.target, way.holder, s.workers()
+			order.Machines, order.Target, order.Holder, order.Own, order.Workers = way.machines, way.target, way.holder, way.own, s.workers()
 		}
 	}
 	if view == nil {
@@ -310,10 +347,15 @@ func nextRestore(s situation) move {
 		return move{step: nameOr(s.op.Step, stepPreparing), wait: fmt.Sprintf("the snapshot %s is fetched, opened and made ready", s.spec.EtcdRestore.Snapshot.Name)}
 	}
 	s.op.Marked = s.op.Marked || view.Marked
+	s.op.Undo = string(view.Undo)
 	m := move{step: nameOr(view.Step, stepPreparing)}
 	switch {
 	case view.Done:
-		m.done = view.Say
+		m.done, m.cancelled = view.Say, view.Cancelled
+		s.op.Undo = ""
+		for _, name := range slices.Sorted(maps.Keys(view.Cordons)) {
+			s.next.Cordons = append(s.next.Cordons, statefile.LeftCordon{Machine: name, Evacuation: view.Cordons[name]})
+		}
 	case view.Problem != "" && !s.op.Marked:
 		m.pause = nothingChanged + view.Problem
 	case view.Problem != "":

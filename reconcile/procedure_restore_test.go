@@ -90,12 +90,18 @@ func TestARestoreThatMustNotBeginSaysWhyAndThatNothingWasChanged(t *testing.T) {
 			})
 			s.silence("cp-2", "cp-3")
 		}, "they would keep the old etcd alive; remove them first"},
-		"the agent would be wiped": {func(s situation, spec *schema.RestoreOperation) {
+		"the agent's own etcd may live alone": {func(s situation, spec *schema.RestoreOperation) {
 			s.in.NodeName = "cp-1"
 			for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
 				s.change(name, func(seen *Seen) { seen.Etcd.Members = nil })
 			}
-		}, "ichor restore --recover-cluster --cluster prod --backup hourly --snapshot etcd-20261129T100000Z.snapshot.age --wipe cp-1 --wipe cp-2 --wipe cp-3 --state s3://ichor/prod"},
+		}, "there would be two; stop the agent, and from another machine: ichor restore --recover-cluster --cluster prod --backup hourly --snapshot etcd-20261129T100000Z.snapshot.age --wipe cp-1 --wipe cp-2 --wipe cp-3 --state s3://ichor/prod"},
+		"the agent is on the only one": {func(s situation, spec *schema.RestoreOperation) {
+			s.in.NodeName = "cp-1"
+			s.in.Cluster.Machines = s.in.Cluster.Machines[:1]
+			spec.ControlPlanes = map[string]string{"cp-1": "uuid-cp-1"}
+			s.change("cp-1", func(seen *Seen) { seen.Etcd.Members = seen.Etcd.Members[:1] })
+		}, "there is no other control plane that could recover before that one is wiped under it; stop it, and from another machine: ichor restore --recover-cluster --cluster prod --backup hourly --snapshot etcd-20261129T100000Z.snapshot.age --wipe cp-1 --state s3://ichor/prod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := restorable()
@@ -187,6 +193,14 @@ func TestWhoIsWipedAndWhoRecovers(t *testing.T) {
 				s.change(name, func(seen *Seen) { seen.Etcd.Members = nil })
 			}
 		}, "cp-1", "", 3},
+		"all are wiped, and the agent runs on the first": {func(s situation, spec *schema.RestoreOperation) {
+			s.in.NodeName = "cp-1"
+			for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
+				s.change(name, func(seen *Seen) { seen.Etcd.Members = nil })
+				s.next.Machines[name].MemberID = "1"
+			}
+			require.Empty(t, s.refuseRestore())
+		}, "cp-2", "", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := restorable()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/keeper"
@@ -76,14 +77,16 @@ func (w *worker) restore(ctx context.Context, desired Cluster, order *RestoreOrd
 		w.keepRestore(r, view, in)
 		return
 	}
+	r.order.Cancel = order.Cancel
 	w.advanceRestore(ctx, r, in)
 }
 
 // advanceRestore makes one step of a restore whose marker is written.
 func (w *worker) advanceRestore(ctx context.Context, r *restoration, in Input) {
 	view := RestoreView{Digest: r.order.Digest, Pause: r.order.Pause, Marked: true}
+	r.run.Cancel = r.order.Cancel
 	marker, said, err := r.run.Advance(ctx)
-	view.Step, view.Say = string(marker.Phase), said
+	view.Step, view.Say, view.Undo = string(marker.Phase), said, marker.Undo()
 	var stopped *recovery.StoppedError
 	var fenced *recovery.FenceError
 	switch {
@@ -98,7 +101,7 @@ func (w *worker) advanceRestore(ctx context.Context, r *restoration, in Input) {
 	case err != nil:
 		view.Say = w.agent.scrubber.Text(err.Error())
 	case marker.Phase == recovery.PhaseDone:
-		view.Done, view.Say = true, restored(marker)
+		view.ended(marker)
 		if err := r.place.Unpin(ctx, marker.Pinned); err != nil {
 			view.Say += fmt.Sprintf("; its copy %s could not be taken away: %s", marker.Pinned, w.agent.scrubber.Text(err.Error()))
 		}
@@ -117,9 +120,21 @@ func (w *worker) keepRestore(r *restoration, view RestoreView, in Input) {
 	r.view = &view
 }
 
+// ended says how a restore ended.
+func (v *RestoreView) ended(m *recovery.Marker) {
+	v.Marked, v.Done, v.Step, v.Say = true, true, string(m.Phase), restored(m)
+	v.Cancelled, v.Cordons = m.Cancelled, m.LeftCordons()
+}
+
 // restored is the sentence of a restore that is over.
 func restored(m *recovery.Marker) string {
+	if m.Cancelled && m.Recovered == nil {
+		return strings.Join(m.Notes, "; ")
+	}
 	said := fmt.Sprintf("etcd is restored from %s on %s, and %d control planes have joined: %s", m.Snapshot.Name, m.Target, len(m.Machines), m.Recovered.Verified)
+	if m.Cancelled {
+		said = fmt.Sprintf("etcd is restored from %s on %s", m.Snapshot.Name, m.Target)
+	}
 	if m.Snapshot.Raised > 0 {
 		said += fmt.Sprintf("; its revision is raised to %d, so that whatever lived through it reads everything anew", m.Snapshot.Raised)
 	} else {
@@ -170,11 +185,17 @@ func (w *worker) beginRestore(ctx context.Context, desired Cluster, r *restorati
 	}
 	switch mine := found != nil && found.Operation == r.order.Digest; {
 	case mine && found.Phase == recovery.PhaseDone:
-		view.Marked, view.Done, view.Step, view.Say = true, true, string(found.Phase), restored(found)
+		view.ended(found)
 		return nil
 	case mine:
 		view.Marked = true
 		return w.goOnRestore(ctx, desired, r, file, found, view)
+	case r.order.Marked && (found == nil || found.Phase == recovery.PhaseDone) && r.order.Cancel:
+		view.Done, view.Cancelled, view.Say = true, true, "its marker is gone, or another restore has taken its place and ended: there is nothing left to go on with"
+		return nil
+	case r.order.Marked && (found == nil || found.Phase == recovery.PhaseDone):
+		view.Undo = recovery.UndoEnd
+		return fmt.Errorf("%w (%s); it can only be cancelled", errRestoreLost, file.Location())
 	case r.order.Marked:
 		return fmt.Errorf("%w: %s", errRestoreLost, file.Location())
 	case found != nil && found.Phase != recovery.PhaseDone:
@@ -198,10 +219,13 @@ func readMarker(ctx context.Context, file *backup.Marker) (*recovery.Marker, err
 
 // goOnRestore makes this process the driver of the restore that a marker speaks of.
 func (w *worker) goOnRestore(ctx context.Context, desired Cluster, r *restoration, file *backup.Marker, found *recovery.Marker, view *RestoreView) (err error) {
-	if r.ready, err = w.readyFor(ctx, r.place, found.Pinned, found.Snapshot.SHA256, 0, func(int64) (int64, error) { return found.Snapshot.Raised, nil }); err != nil {
-		return err
+	if !r.order.Cancel || found.Undo() != recovery.UndoRejoin { // a cancel must not fail for want of a snapshot
+		raised := func(int64) (int64, error) { return found.Snapshot.Raised, nil }
+		if r.ready, err = w.readyFor(ctx, r.place, found.Pinned, found.Snapshot.SHA256, 0, raised); err != nil {
+			return err
+		}
 	}
-	view.Step, view.Say = string(found.Phase), "it is gone on with from its marker"
+	view.Step, view.Say, view.Undo = string(found.Phase), "it is gone on with from its marker", found.Undo()
 	if found.Pause != r.order.Pause {
 		found.Resume(w.agent.clock.Now(), r.order.Pause)
 	}
@@ -230,7 +254,8 @@ func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration
 	}
 	known.APIServer = w.revisionOfAPI(ctx, desired)
 	m := &recovery.Marker{ID: recovery.NewID(), Operation: r.order.Digest, Cluster: recovery.Cluster{Name: w.name, ID: schema.ClusterID(w.bundle.ClusterID())},
-		Machines: r.order.Machines, Target: r.order.Target, Holder: r.order.Holder, Pinned: backup.PinnedName(r.order.Digest), Pause: r.order.Pause, Workers: r.order.Workers}
+		Machines: r.order.Machines, Target: r.order.Target, Holder: r.order.Holder, Own: r.order.Own, Pinned: backup.PinnedName(r.order.Digest), Pause: r.order.Pause,
+		Workers: r.order.Workers}
 	for _, machine := range m.Machines {
 		m.Wipe = append(m.Wipe, machine.Name)
 	}
@@ -260,7 +285,7 @@ func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration
 	} else if err != nil {
 		return err
 	}
-	view.Marked, view.Say = true, "its marker is written: from here on the cluster is being restored"
+	view.Marked, view.Undo, view.Say = true, m.Undo(), "its marker is written: from here on the cluster is being restored"
 	return nil
 }
 
@@ -271,7 +296,7 @@ func avoidTarget(m *recovery.Marker, last string) {
 		return
 	}
 	for _, other := range m.Machines {
-		if other.Name != last {
+		if other.Name != last && other.Name != m.Own {
 			m.Target = other.Name
 			return
 		}
@@ -294,7 +319,8 @@ func (w *worker) readyFor(ctx context.Context, place *keeper.Place, name, digest
 
 // drive makes this process the driver of a restore.
 func (w *worker) drive(ctx context.Context, desired Cluster, r *restoration, file *backup.Marker, m *recovery.Marker) error {
-	run := &recovery.Run{Nodes: w.nodes.Recovery(), Marker: file, Fence: restoreFence{w, r.order.Digest}, Prepared: r.ready,
+	drain := desired.Object.Spec.Rollout.Drain
+	run := &recovery.Run{DrainLimit: drain.Limit(), DrainForce: drain.Force, Cancel: r.order.Cancel, Nodes: w.nodes.Recovery(), Marker: file, Fence: restoreFence{w, r.order.Digest}, Prepared: r.ready,
 		Kubernetes: w.restoreKubernetes(desired), Count: recovery.CountIn(w.agent.backups.Spool),
 		Say:   func(line string) { w.log.Info("restore", "says", w.agent.scrubber.Text(line)) },
 		Clock: w.agent.clock, Clocks: w.agent.clocks, Timing: w.agent.config.RecoveryTiming, Scrubber: w.agent.scrubber}
@@ -340,17 +366,27 @@ type restoreFence struct {
 
 // Hold is for what only the marker changes by: the phases.
 func (f restoreFence) Hold(ctx context.Context) error {
-	return f.write(ctx, statefile.Event{Action: "RestoreStep", Operation: f.digest, Message: "the restore comes to its next step; its marker says which"})
+	return f.write(ctx, nil, statefile.Event{Action: "RestoreStep", Operation: f.digest, Message: "the restore comes to its next step; its marker says which"})
 }
 
-// Begin writes an intent into the state's audit, before the marker has it.
+// Begin writes an intent into the state's audit, before the marker has it. With the first reset it ends the time in which a cancel is
+// accepted: a cancel that was accepted before is what this very write finds.
 func (f restoreFence) Begin(ctx context.Context, i recovery.Intent) error {
-	return f.write(ctx, statefile.Event{Action: "Intent", Machine: i.Machine, Operation: f.digest, Message: fmt.Sprintf("a restore: %s on %s", i.Action, i.Machine),
+	return f.write(ctx, func(op *statefile.OperationState) error {
+		if i.Action != recovery.ActReset || op.Undo == string(recovery.UndoEnd) {
+			return nil
+		}
+		if op.Cancelling && i.Facts["reason"] == "old" {
+			return &recovery.FenceError{Why: "the restore was cancelled: nothing is wiped any more"}
+		}
+		op.Undo = ""
+		return nil
+	}, statefile.Event{Action: "Intent", Machine: i.Machine, Operation: f.digest, Message: fmt.Sprintf("a restore: %s on %s", i.Action, i.Machine),
 		Details: map[string]string{"call": fmt.Sprintf("%s %s", i.Action, i.Machine), "nonce": i.Nonce, "action": string(i.Action), "carrier": i.Machine,
 			"boot": i.BootID, "attempt": strconv.Itoa(i.Attempt), "lock": operationLock(f.digest)}})
 }
 
-func (f restoreFence) write(ctx context.Context, event statefile.Event) error {
+func (f restoreFence) write(ctx context.Context, change func(*statefile.OperationState) error, event statefile.Event) error {
 	if err := f.lease(); err != nil {
 		return err
 	}
@@ -366,6 +402,9 @@ func (f restoreFence) write(ctx context.Context, event statefile.Event) error {
 			op.Sent = map[string]int{}
 		}
 		op.Sent[sentRestore]++
+		if change != nil {
+			return change(op)
+		}
 		return nil
 	}, event)
 	if err != nil {

@@ -24,6 +24,9 @@ type Session interface {
 	EtcdData(ctx context.Context) (talos.Fact, error)
 	Services(ctx context.Context) ([]talos.Service, error)
 	EtcdSnapshot(ctx context.Context) (io.ReadCloser, error)
+	Members(ctx context.Context) ([]talos.EtcdMember, error)
+	// APIServer says whether a kube-apiserver runs.
+	APIServer(ctx context.Context) (talos.Fact, error)
 
 	// The calls that change something.
 	ApplyConfig(ctx context.Context, request talos.ApplyRequest) error
@@ -33,6 +36,7 @@ type Session interface {
 	RecoverEtcd(ctx context.Context) error
 	LeaveEtcd(ctx context.Context) error
 	RestartService(ctx context.Context, id string) error
+	RemoveMember(ctx context.Context, id uint64) error
 
 	Close() error
 }
@@ -87,11 +91,13 @@ func (r *Run) replace(ctx context.Context, a *Action) error {
 // do makes one call: it reads on the connection that will carry it that this is the machine and the boot that was decided for, writes the
 // intent, sends once while that is young, and writes the outcome. A nil error means that the marker says what became of it.
 func (r *Run) do(ctx context.Context, a *Action) error {
-	switch a.Kind {
-	case ActVerify:
+	switch {
+	case a.Kind == ActVerify:
 		return r.verify(ctx, a)
-	case ActReplace:
+	case a.Kind == ActReplace:
 		return r.replace(ctx, a)
+	case a.Kind.onKubernetes():
+		return r.onKubernetes(ctx, a)
 	}
 	limit := r.Timing.Call
 	switch a.Kind {
@@ -120,6 +126,9 @@ func (r *Run) do(ctx context.Context, a *Action) error {
 		intent.Driver, intent.Epoch, intent.At = m.Driver.ID, m.Driver.Epoch, r.now()
 		m.begin(intent)
 		m.note(a.Note)
+		if a.Undrained != "" {
+			m.drainOf(a.Machine, r.now()).Undrained = a.Undrained
+		}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("%s on %s was not begun: %w", a.Kind, a.Machine, err)
@@ -180,6 +189,9 @@ func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]str
 		}
 		return map[string]string{factKubelet: started(serviceIn(services, "kubelet"))}, nil
 	}
+	if a.Kind == ActRemoveMember {
+		return facts, stillUnjoined(ctx, s, a)
+	}
 	data, err := s.EtcdData(ctx)
 	if err != nil {
 		return nil, err
@@ -195,6 +207,20 @@ func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]str
 		facts[factService] = service(services)
 	}
 	return facts, nil
+}
+
+// stillUnjoined wants a member that is to be removed to be one still that never came to be a voter with a name.
+func stillUnjoined(ctx context.Context, s Session, a *Action) error {
+	members, err := s.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if m.ID == a.Member && (m.Learner || m.Name == "") {
+			return nil
+		}
+	}
+	return fmt.Errorf("member %s is gone, or has joined: %w", hexID(a.Member), ErrMoved)
 }
 
 // send makes the one call.
@@ -216,6 +242,8 @@ func (r *Run) send(ctx context.Context, s Session, a *Action) error {
 		return s.RecoverEtcd(ctx)
 	case ActLeave:
 		return s.LeaveEtcd(ctx)
+	case ActRemoveMember:
+		return s.RemoveMember(ctx, a.Member)
 	case ActUpload:
 		file, err := os.Open(r.Prepared.Path)
 		if err != nil {

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func (k *testKubelet) clock(w *world) time.Time { return w.clock.Now().Add(7 * t
 
 // node is what Kubernetes says of a machine. A heartbeat comes ten seconds after the kubelet's start; until then there is the one of before.
 func (w *world) node(b *box) kube.Node {
-	n := kube.Node{Name: "node-of-" + b.name, SystemUUID: b.uuid, BootID: b.bootID(), Ready: kube.Yes, ControlPlane: !b.worker, Heartbeat: b.kubelet.lastHeartbeat}
+	n := kube.Node{Name: "node-of-" + b.name, UID: "uid-of-" + b.name, Unschedulable: w.cordons[b.name] != "", CordonedBy: w.cordons[b.name], SystemUUID: b.uuid, BootID: b.bootID(), Ready: kube.Yes, ControlPlane: !b.worker, Heartbeat: b.kubelet.lastHeartbeat}
 	if b.kubelet.unready {
 		n.Ready, n.ReadyReason = kube.No, "KubeletNotReady: the network plugin is not ready"
 	}
@@ -52,6 +53,10 @@ func (w *world) node(b *box) kube.Node {
 // testCluster is the Kubernetes API of a world.
 type testCluster struct {
 	world *world
+	// down is why it doesn't answer, empty where it does.
+	down string
+	// backAt is when it answers again all the same; zero: never.
+	backAt time.Time
 	// awayUntil is when it begins to answer, revision what it serves until then; strangers are Nodes of no machine.
 	awayUntil time.Time
 	revision  int64
@@ -103,8 +108,13 @@ func (c *testCluster) make(daemonSet, machine string) {
 }
 
 func (c *testCluster) answers() error {
-	if c.world.clock.Now().Before(c.awayUntil) {
+	switch {
+	case c.world.clock.Now().Before(c.awayUntil):
 		return kube.ErrUnavailable
+	case c.down != "" && (c.backAt.IsZero() || c.world.clock.Now().Before(c.backAt)):
+		return errors.New(c.down)
+	case !c.world.answers(c.world.old) && !c.world.answers(c.world.recovered):
+		return errors.New("no etcd answers")
 	}
 	return nil
 }
@@ -163,12 +173,42 @@ func (c *testCluster) DeleteAgent(_ context.Context, agent kube.Agent) error {
 	return c.answers()
 }
 
-func (c *testCluster) Cordon(context.Context, kube.Node, string) error { return c.answers() }
-func (c *testCluster) Uncordon(context.Context, kube.Node, string) (bool, error) {
-	return true, c.answers()
+// of gives the machine of a Node.
+func of(node kube.Node) string { return strings.TrimPrefix(node.Name, "node-of-") }
+
+func (c *testCluster) Cordon(_ context.Context, node kube.Node, owner string) error {
+	if err := c.answers(); err != nil {
+		return err
+	}
+	c.world.accepted = append(c.world.accepted, "cordon "+of(node))
+	c.world.cordons[of(node)] = owner
+	return nil
 }
-func (c *testCluster) Evict(context.Context, kube.Node, kube.EvictOptions) (kube.Drain, error) {
-	return kube.Drain{}, c.answers()
+
+func (c *testCluster) Uncordon(_ context.Context, node kube.Node, owner string) (bool, error) {
+	if err := c.answers(); err != nil || c.world.cordons[of(node)] != owner {
+		return false, err
+	}
+	c.world.accepted = append(c.world.accepted, "uncordon "+of(node))
+	delete(c.world.cordons, of(node))
+	return true, nil
+}
+
+func (c *testCluster) Evict(_ context.Context, node kube.Node, _ kube.EvictOptions) (kube.Drain, error) {
+	b := c.world.machines[of(node)]
+	switch err := c.answers(); {
+	case err != nil:
+		return kube.Drain{}, err
+	case c.world.cordons[b.name] == "":
+		return kube.Drain{Blocked: []string{node.Name + " isn't cordoned"}}, nil
+	case b.pods == 0:
+		return kube.Drain{}, nil
+	case b.held != "":
+		return kube.Drain{Left: []kube.Pod{{Namespace: "shop", Name: "web-0", Why: b.held}}}, nil
+	}
+	c.world.accepted = append(c.world.accepted, "evict "+b.name)
+	b.pods--
+	return kube.Drain{Left: []kube.Pod{{Namespace: "shop", Name: "web-0", Terminating: true}}}, nil
 }
 
 // mortalKubernetes dies before or after a call that changes something.
@@ -185,6 +225,29 @@ func (k mortalKubernetes) DeleteAgent(ctx context.Context, agent kube.Agent) err
 		return err
 	}
 	return k.process.point()
+}
+
+func (k mortalKubernetes) Cordon(ctx context.Context, node kube.Node, owner string) error {
+	if err := k.process.point(); err != nil {
+		return err
+	}
+	return errors.Join(k.testCluster.Cordon(ctx, node, owner), k.process.point())
+}
+
+func (k mortalKubernetes) Uncordon(ctx context.Context, node kube.Node, owner string) (bool, error) {
+	if err := k.process.point(); err != nil {
+		return false, err
+	}
+	lifted, err := k.testCluster.Uncordon(ctx, node, owner)
+	return lifted, errors.Join(err, k.process.point())
+}
+
+func (k mortalKubernetes) Evict(ctx context.Context, node kube.Node, options kube.EvictOptions) (kube.Drain, error) {
+	if err := k.process.point(); err != nil {
+		return kube.Drain{}, err
+	}
+	left, err := k.testCluster.Evict(ctx, node, options)
+	return left, errors.Join(err, k.process.point())
 }
 
 // uidsOn gives the UIDs of the pods on a machine.

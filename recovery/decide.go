@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
@@ -30,6 +31,12 @@ const (
 	// ActRestart restarts the kubelet of a machine, ActReplace deletes a pod that its DaemonSet makes anew.
 	ActRestart ActionKind = "restart-kubelet"
 	ActReplace ActionKind = "replace-pod"
+	// ActRemoveMember removes a member that never came to be one.
+	ActRemoveMember ActionKind = "remove-member"
+	// ActCordon, ActEvict and ActUncordon are calls to Kubernetes.
+	ActCordon   ActionKind = "cordon"
+	ActEvict    ActionKind = "evict"
+	ActUncordon ActionKind = "uncordon"
 	// ActVerify compares the recovered etcd with the snapshot. It changes nothing.
 	ActVerify ActionKind = "verify"
 )
@@ -41,6 +48,8 @@ type Seen struct {
 	ConfigProblem, ConfigDigest string
 	// Owner is the mark of the state that manages it; empty when none.
 	Owner string
+	// APIServer says whether a kube-apiserver runs on it. It is asked only of machines that left etcd.
+	APIServer talos.Fact
 }
 
 // Input is everything that a decision is made of.
@@ -56,6 +65,13 @@ type Input struct {
 	Silent time.Duration
 	// Outside is for how long it has seen a machine as a member that the target's etcd doesn't list, by name.
 	Outside map[string]time.Duration
+	// Unjoined is for how long it has seen a learner, or a member without a name, by the member's ID in hex.
+	Unjoined map[string]time.Duration
+	// Cancel: a person cancelled it.
+	Cancel bool
+	// Drains are what the last round of each drain left, DrainLimit how long one may take; zero: 15 minutes.
+	Drains     map[string]kube.Drain
+	DrainLimit time.Duration
 	// Kubernetes is what a look at the Kubernetes API showed; nil in the phases that don't ask it.
 	Kubernetes *KubernetesSeen
 	// Stuck is for how long this process has seen no survivor come right while the Kubernetes API answered.
@@ -74,10 +90,12 @@ type Action struct {
 	Facts      map[string]string
 	Attempt    int
 	Why        string
-	// Note is kept for the end: what isn't done as it should be.
-	Note string
-	// Pod is the one of ActReplace.
-	Pod SurvivingPod
+	// Note is kept for the end: what isn't done as it should be. Undrained is why a machine is rebooted with its pods on it.
+	Note, Undrained string
+	// Pod is the one of ActReplace, Node the Kubernetes Node that another call to Kubernetes is about, Member the etcd member that is removed.
+	Pod    SurvivingPod
+	Node   kube.Node
+	Member uint64
 }
 
 // Step is what is done next: exactly one of Action, Phase, Survivors, Wait, Stop is set.
@@ -103,6 +121,9 @@ func stop(format string, args ...any) Step { return Step{Stop: fmt.Sprintf(forma
 // none says that a step has nothing to say.
 func (s Step) none() bool { return s == Step{} }
 
+// neverSent says that the call of an intent was not made for certain.
+func neverSent(i *Intent) bool { return strings.HasPrefix(i.Message, notSent) }
+
 type decision struct {
 	Input
 	m *Marker
@@ -117,7 +138,14 @@ func Decide(in Input) Step {
 	if step := d.settle(); !step.none() {
 		return step
 	}
+	if d.Cancel {
+		if step := d.cancel(); !step.none() {
+			return step
+		}
+	}
 	switch d.m.Phase {
+	case PhaseCancelling:
+		return d.limited(d.cancelling(), d.Timing.All)
 	case PhaseLeaving:
 		return d.limited(d.leaving(), d.Timing.Recover)
 	case PhaseConfiguring:
@@ -201,11 +229,28 @@ func (d *decision) configuring() Step {
 	return Step{Phase: PhaseRecovering}
 }
 
+// order are the machines by name, the agent's own one last.
+func (d *decision) order() []string {
+	var names []string
+	for _, m := range d.m.Machines {
+		if m.Name != d.m.Own {
+			names = append(names, m.Name)
+		}
+	}
+	if d.m.machine(d.m.Own) != nil {
+		names = append(names, d.m.Own)
+	}
+	return names
+}
+
+// spared says whether a machine keeps its old etcd data until the others have joined, because the agent runs on it.
+func (d *decision) spared(name string) bool { return name == d.m.Own && name != d.m.Target }
+
 // all asks for each machine, and gives the first that stops, else the first action, else the first wait.
 func (d *decision) all(ask func(name string) Step) Step {
 	var action, waiting Step
-	for _, m := range d.m.Machines {
-		step := ask(m.Name)
+	for _, name := range d.order() {
+		step := ask(name)
 		switch {
 		case step.Stop != "":
 			return step
@@ -224,6 +269,9 @@ func (d *decision) all(ask func(name string) Step) Step {
 // empty is what must be done until a machine is configured and certainly holds no etcd data.
 func (d *decision) empty(name string) Step {
 	seen := d.Seen[name]
+	if d.spared(name) {
+		return Step{}
+	}
 	if step := d.configured(name); !step.none() {
 		return step
 	}
@@ -282,7 +330,7 @@ func (d *decision) configure(name string) Step {
 	}
 	again := d.Timing.Config
 	switch {
-	case last.Outcome == statefile.OutcomeRefused && !strings.HasPrefix(last.Message, notSent):
+	case last.Outcome == statefile.OutcomeRefused && !neverSent(last):
 		return stop("%s would not take its config: %s", name, last.Message)
 	case last.Attempt >= maxConfigs && d.since(last) > again:
 		return stop("%s took its config %d times and is in maintenance mode still: look at its console", name, last.Attempt)
@@ -305,9 +353,9 @@ func (d *decision) reset(name, reason, why string, most int) Step {
 	}
 	if last.BootID == seen.BootID {
 		switch {
-		case last.Outcome == statefile.OutcomeRefused && !strings.HasPrefix(last.Message, notSent):
+		case last.Outcome == statefile.OutcomeRefused && !neverSent(last):
 			return stop("%s would not be reset: %s", name, last.Message)
-		case strings.HasPrefix(last.Message, notSent) && d.since(last) >= d.Timing.Retry:
+		case neverSent(last) && d.since(last) >= d.Timing.Retry:
 		case d.since(last) < d.Timing.Again:
 			return wait("%s was told to wipe its EPHEMERAL partition and reboot", name)
 		}

@@ -26,6 +26,11 @@ type Kubernetes interface {
 	DeleteAgent(ctx context.Context, agent kube.Agent) error
 }
 
+// silent says whether it has kept silent for so long that what needs it is done without.
+func (k *KubernetesSeen) silent(limit time.Duration) bool {
+	return k.None || k.Problem != "" && k.Away >= limit
+}
+
 // kubernetesLook bounds one look at the Kubernetes API.
 const kubernetesLook = 20 * time.Second
 
@@ -45,7 +50,9 @@ type KubernetesSeen struct {
 }
 
 // asksKubernetes says in which phases there is an etcd for the Kubernetes API to serve from.
-func (p Phase) asksKubernetes() bool { return p == PhaseJoining || p == PhaseReconciling }
+func (p Phase) asksKubernetes() bool {
+	return p == PhaseJoining || p == PhaseReconciling || p == PhaseCancelling
+}
 
 // lookAtKubernetes asks the Kubernetes API, in the phases that need it; nil in the others.
 func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {

@@ -3,6 +3,7 @@ package recovery
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"ichor.maesh.dev/statefile"
@@ -28,12 +29,31 @@ func (d *decision) leaving() Step {
 	if len(holder.Etcd.Members) != 1 {
 		return wait("the etcd on %s has %d members still, of which nobody knows all", d.m.Holder, len(holder.Etcd.Members))
 	}
-	for _, i := range d.m.Intents {
-		if i.Action == ActLeave && d.Now.Sub(latest(i)) < d.Timing.Servers {
-			return wait("%s left etcd; its API server is given %s to end, so that none serves old lists", i.Machine, d.Timing.Servers)
+	return d.served()
+}
+
+// served waits until the API servers of those that left are seen gone: one that lived through the switch would serve lists of the old etcd.
+func (d *decision) served() Step {
+	var unseen []string
+	for _, m := range d.m.Machines {
+		last := d.m.last(ActLeave, m.Name)
+		switch server := d.Seen[m.Name].APIServer; {
+		case m.Name == d.m.Holder || last == nil || server == talos.No:
+		case d.Now.Sub(latest(*last)) < d.Timing.Servers:
+			says := "runs still"
+			if server == talos.Unknown {
+				says = "may run still"
+			}
+			return wait("%s left etcd; its API server %s, and is given %s to end, so that none serves old lists", m.Name, says, d.Timing.Servers)
+		default:
+			unseen = append(unseen, m.Name)
 		}
 	}
-	return Step{Phase: PhaseConfiguring}
+	if len(unseen) == 0 {
+		return Step{Phase: PhaseConfiguring}
+	}
+	return Step{Phase: PhaseConfiguring, Note: fmt.Sprintf("the API servers of %s were not seen to end within %s: what reads through them may see the past until they "+
+		"start anew", strings.Join(unseen, ", "), d.Timing.Servers)}
 }
 
 // leave is what must be done until a machine is out of the old etcd. Another member's list says so, not the answer to the call.

@@ -15,13 +15,7 @@ import (
 func working(t *testing.T) *stage {
 	t.Helper()
 	w := newWorld("cp-1", "cp-2", "cp-3")
-	for n, name := range []string{"cp-1", "cp-2", "cp-3"} {
-		b := w.machines[name]
-		b.data = true
-		b.serve(w, "Running", "Health check successful")
-		b.service.Healthy = talos.Yes
-		w.old[name] = talos.EtcdMember{ID: uint64(70 + n), Name: name, PeerURLs: []string{b.url()}}
-	}
+	w.runOld("cp-1", "cp-2", "cp-3")
 	s := newStage(t, w, "cp-1", "cp-2", "cp-3")
 	s.holder = "cp-3"
 	return s
@@ -29,12 +23,104 @@ func working(t *testing.T) *stage {
 
 func TestOfAnEtcdThatWorksOneMachineIsWipedAndTheOthersLeave(t *testing.T) {
 	s := working(t)
+	withKubernetes(s)
 	m, _, err := s.run(0)
 	require.NoError(t, err, s.said)
 	s.requireWhole(m)
-	require.Equal(t, []string{"leave cp-1", "leave cp-2", "reset cp-3", "upload cp-1", "recover cp-1", "reboot cp-2"}, s.accepted)
+	require.Equal(t, []string{"leave cp-1", "leave cp-2", "reset cp-3", "upload cp-1", "recover cp-1", "cordon cp-2", "evict cp-2", "evict cp-2", "reboot cp-2",
+		"uncordon cp-2"}, s.accepted[:10])
 	left, reset := m.last(ActLeave, "cp-2"), m.last(ActReset, "cp-3")
-	require.GreaterOrEqual(t, reset.At.Sub(left.OutcomeAt), DefaultTiming().Servers, "the API servers had time to end")
+	require.GreaterOrEqual(t, reset.At.Sub(left.OutcomeAt), 40*time.Second, "the API servers were seen gone")
+	require.Less(t, reset.At.Sub(left.OutcomeAt), time.Minute, "and no longer was waited")
+}
+
+func TestAnAPIServerThatIsNotSeenToEndIsWaitedForTwoMinutesAndSaid(t *testing.T) {
+	for name, spoil := range map[string]func(b *box, now time.Time){
+		"it can't be asked":  func(b *box, _ time.Time) { b.mute = true },
+		"it lives on and on": func(b *box, now time.Time) { b.server = now.Add(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := working(t)
+			r, _, ctx := s.process(0)
+			require.NoError(t, s.begin(ctx, r))
+			for s.count("leave") < 2 {
+				require.NoError(t, r.step(ctx))
+			}
+			spoil(s.machines["cp-2"], s.clock.Now())
+			m, err := r.Go(ctx)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.InDelta(t, DefaultTiming().Servers, m.last(ActReset, "cp-3").At.Sub(m.last(ActLeave, "cp-2").OutcomeAt), float64(10*time.Second))
+			require.Contains(t, m.Notes[0], "the API servers of cp-2 were not seen to end within 2m0s")
+		})
+	}
+}
+
+func TestOneThatLeftIsRebootedWithItsPodsWhereNobodyCanMoveThem(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(s *stage)
+		after time.Duration
+		says  string
+	}{
+		"the Kubernetes API doesn't answer": {func(s *stage) { s.kubernetes.down = "no route to host" }, 10 * time.Minute, "has not answered for 10m0s (no route to host)"},
+		"no way to it is known":             {func(s *stage) { s.kubernetes = nil }, 0, "no way to the Kubernetes API is known here"},
+		"a budget holds one":                {func(s *stage) { s.machines["cp-2"].held = "is held by the budget shop/web" }, 15 * time.Minute, "shop/web-0 is held by the budget"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := working(t)
+			withKubernetes(s)
+			test.spoil(s)
+			back(s, 30*time.Minute)
+			m, _, err := s.run(0)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.Equal(t, 1, s.count("reboot"))
+			require.Equal(t, 2, s.machines["cp-2"].pods)
+			require.Contains(t, m.Notes[0], "cp-2 was rebooted with its pods on it: ")
+			require.Contains(t, m.Notes[0], test.says)
+			require.GreaterOrEqual(t, m.last(ActReboot, "cp-2").At.Sub(m.Recovered.At), test.after)
+		})
+	}
+}
+
+func TestACordonThatCanNotBeLiftedIsLeftToBeLiftedLater(t *testing.T) {
+	s := working(t)
+	withKubernetes(s)
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	for s.count("reboot") == 0 {
+		require.NoError(t, r.step(ctx))
+	}
+	require.Equal(t, m0(r).ID, s.cordons["cp-2"])
+	s.kubernetes.down = "gone"
+	for r.marker.Phase == PhaseJoining {
+		require.NoError(t, r.step(ctx))
+	}
+	m := r.marker
+	left := m.LeftCordons()
+	require.Len(t, left, 1)
+	require.Equal(t, "uid-of-cp-2", left["cp-2"].NodeUID)
+	require.Equal(t, m.ID, left["cp-2"].Owner)
+}
+
+// back has the Kubernetes API answer again after a while.
+func back(s *stage, after time.Duration) {
+	if c := s.kubernetes; c != nil && c.down != "" {
+		c.backAt = s.clock.Now().Add(after)
+	}
+}
+
+func m0(r *Run) *Marker { return r.marker }
+
+func TestSomebodyElsesCordonStays(t *testing.T) {
+	s := working(t)
+	withKubernetes(s)
+	s.cordons["cp-2"] = "somebody"
+	m, _, err := s.run(0)
+	require.NoError(t, err, s.said)
+	require.Equal(t, "somebody", s.cordons["cp-2"])
+	require.Zero(t, s.machines["cp-2"].pods, "its pods are moved all the same")
+	require.Empty(t, m.LeftCordons())
 }
 
 func TestALeaveThatFailsIsAskedForAgain(t *testing.T) {
@@ -54,7 +140,9 @@ func TestNothingIsWipedWhileAMachineDoesNotLeave(t *testing.T) {
 		"one refuses to leave":      func(w *world) { w.machines["cp-2"].dropLeaves = 99 },
 		"one doesn't answer":        func(w *world) { w.machines["cp-2"].off = true },
 		"the holder doesn't answer": func(w *world) { w.machines["cp-3"].off = true },
-		"a stranger is a member":    func(w *world) { w.old["stranger"] = talos.EtcdMember{ID: 5, Name: "stranger"} },
+		"a stranger is a member": func(w *world) {
+			w.old.members = append(w.old.members, talos.EtcdMember{ID: 5, Name: "stranger"})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := working(t)

@@ -37,6 +37,8 @@ const (
 	PhaseJoining Phase = "joining"
 	// PhaseReconciling: all have joined; the Kubernetes API answers, and what lived through the restore reads everything anew.
 	PhaseReconciling Phase = "reconciling"
+	// PhaseCancelling: those that left the old etcd join it again.
+	PhaseCancelling Phase = "cancelling"
 	// PhaseDone: that is over.
 	PhaseDone Phase = backup.MarkerDone
 )
@@ -58,9 +60,10 @@ type Marker struct {
 	// operation that the resume ended. The limits count from then, else from Began: a process that dies wins no time by it.
 	Resumed time.Time `json:"resumed,omitzero"`
 	Pause   int       `json:"pause,omitempty"`
-	// Ended is when it was done.
-	Ended    time.Time `json:"ended,omitzero"`
-	Snapshot Snapshot  `json:"snapshot"`
+	// Ended is when it was done; Cancelled says that a cancel ended it.
+	Ended     time.Time `json:"ended,omitzero"`
+	Cancelled bool      `json:"cancelled,omitempty"`
+	Snapshot  Snapshot  `json:"snapshot"`
 	// Machines are the control planes, by name; no other machine but the workers is touched.
 	Machines []Machine `json:"machines"`
 	// Workers are those whose kubelets are to be right in the end. Nothing but their kubelet is restarted.
@@ -71,10 +74,15 @@ type Marker struct {
 	Wipe []string `json:"wipe,omitempty"`
 	// Holder is the control plane that keeps the old etcd until all others left it, and alone is wiped then; empty where all are wiped.
 	Holder string `json:"holder,omitempty"`
+	// Own is the control plane that the agent ran on that began it; empty where that is none of them. Where it is not the target it keeps its
+	// old data until the others have joined: the agent ends with it.
+	Own string `json:"own,omitempty"`
 	// Pinned is the copy of the snapshot beside the others that no retention reaches; empty where there is none.
 	Pinned string `json:"pinned,omitempty"`
 	// Intents are the calls that were begun, oldest first.
 	Intents []Intent `json:"intents,omitempty"`
+	// Drains are how far machines were emptied before their reboot, by name.
+	Drains map[string]*statefile.Evacuation `json:"drains,omitempty"`
 	// Recovered is set once the target's etcd answered.
 	Recovered *Recovered `json:"recovered,omitempty"`
 	// Survivors is set once the Kubernetes API of that etcd answered.
@@ -88,6 +96,11 @@ type Marker struct {
 // Resume notes that a person has it go on.
 func (m *Marker) Resume(at time.Time, pause int) {
 	m.Resumed, m.Pause = at.UTC().Round(0).Truncate(time.Millisecond), pause
+	for _, e := range m.Drains {
+		if !e.Drained && e.Undrained == "" {
+			e.Since = m.Resumed
+		}
+	}
 }
 
 // counts is since when the limits count.

@@ -230,7 +230,8 @@ func TestAnAPIThatDoesNotServeTheRecoveredEtcdIsWaitedFor(t *testing.T) {
 	m, _, err := s.run(0)
 	require.NoError(t, err, s.said)
 	requireAnew(t, s, before)
-	require.Empty(t, m.Notes)
+	require.Len(t, m.Notes, 1)
+	require.Contains(t, m.Notes[0], "cp-2 was rebooted with its pods on it: the Kubernetes API has not answered for 10m0s")
 	require.False(t, m.Survivors.Since.Before(c.oldUntil))
 	require.Contains(t, fmt.Sprint(s.said), "the Kubernetes API serves revision 7000, which is from before the recovery")
 }
@@ -256,8 +257,9 @@ func TestWithoutAWayToKubernetesThatIsSaid(t *testing.T) {
 	s := working(t)
 	m, _, err := s.run(0)
 	require.NoError(t, err)
-	require.Len(t, m.Notes, 1)
-	require.Contains(t, m.Notes[0], "no way to the Kubernetes API is known here, so nothing is known of the machines' kubelets")
+	require.Len(t, m.Notes, 2)
+	require.Contains(t, m.Notes[0], "cp-2 was rebooted with its pods on it: no way to the Kubernetes API is known here")
+	require.Contains(t, m.Notes[1], "no way to the Kubernetes API is known here, so nothing is known of the machines' kubelets")
 }
 
 // A kubelet's heartbeat counts only from after its start, as its own machine tells both; no other machine's clock is asked.

@@ -63,9 +63,28 @@ func (d *decision) recovering() Step {
 	return d.send("")
 }
 
+// quiet wants the etcd on the agent's own machine, which keeps its old data to the end, not to answer: beside it nothing may recover. All its
+// other members are wiped, so that it has no quorum any more.
+func (d *decision) quiet() Step {
+	name := d.m.Own
+	seen := d.Seen[name]
+	switch {
+	case !d.spared(name) || d.m.machine(name) == nil || seen.Etcd.Data == talos.No:
+		return Step{}
+	case seen.Mode != talos.ModeConfigured:
+		return wait("%s, which keeps the old etcd's data to the end, doesn't answer: %s", name, nameOr(seen.Problem, "no look at it succeeded"))
+	case seen.Etcd.Members != nil || seen.Etcd.ServiceHealthy == talos.Yes:
+		return wait("the old etcd on %s answers still, and nothing is recovered beside it", name)
+	}
+	return Step{}
+}
+
 // send uploads the snapshot and begins the recovery. A recovery only follows an upload that this very process saw end well, in the same
 // boot: nothing can read an upload back.
 func (d *decision) send(after string) Step {
+	if step := d.quiet(); !step.none() {
+		return step
+	}
 	name := d.m.Target
 	seen := d.Seen[name]
 	up, tried := d.m.last(ActUpload, name), d.m.last(ActRecover, name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"ichor.maesh.dev/backup/revision"
 	"ichor.maesh.dev/internal/scrub"
+	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
@@ -45,6 +47,12 @@ type Run struct {
 	Config func(name string, seen talos.Observation) (Config, string)
 	// Count counts what a snapshot of the recovered etcd held as of a revision; [CountIn] makes one.
 	Count func(ctx context.Context, snapshot io.Reader, at int64) (revision.Contents, error)
+	// DrainLimit is how long the pods of a machine may take to be moved away before its reboot, zero for 15 minutes; DrainForce moves those
+	// too that nothing makes anew.
+	DrainLimit time.Duration
+	DrainForce bool
+	// Cancel: a person cancelled it.
+	Cancel bool
 	// Say shows a line of progress.
 	Say      func(line string)
 	Clock    clock.WithTicker
@@ -59,6 +67,9 @@ type Run struct {
 	silent time.Time
 	// outside is since when a machine has been a member that the target's etcd doesn't list.
 	outside map[string]time.Time
+	// unjoined is since when a member has been a learner, or without a name, by its ID in hex; drains are what the last rounds left.
+	unjoined map[string]time.Time
+	drains   map[string]kube.Drain
 	// away is since when the Kubernetes API has been asked in vain; the zero time: it answered, or was not asked.
 	away time.Time
 	// moved is since when nothing that lived through the restore has come right, and open how many things are not right; see Input.Stuck.
@@ -97,7 +108,8 @@ func (r *Run) Begin(ctx context.Context, marker *Marker) error {
 	if err := r.Marker.Swap(ctx, content); err != nil {
 		return err
 	}
-	r.marker, r.started, r.seen, r.outside = next, r.Clocks.Now(), map[string]Seen{}, map[string]time.Time{}
+	r.marker, r.started, r.seen = next, r.Clocks.Now(), map[string]Seen{}
+	r.outside, r.unjoined, r.drains = map[string]time.Time{}, map[string]time.Time{}, map[string]kube.Drain{}
 	return nil
 }
 
@@ -178,14 +190,13 @@ func (r *Run) step(ctx context.Context) error {
 func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	r.look(ctx)
 	driven := r.Clocks.Now().Since(r.started)
-	in := Input{Marker: r.marker, Seen: r.seen, Now: r.now(), Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing}
+	in := Input{Marker: r.marker, Seen: r.seen, Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing, Cancel: r.Cancel,
+		Drains: r.drains, DrainLimit: r.DrainLimit}
+	in.Now = r.now()
 	if !r.silent.IsZero() {
 		in.Silent = in.Now.Sub(r.silent)
 	}
-	in.Outside = map[string]time.Duration{}
-	for name, since := range r.outside {
-		in.Outside[name] = in.Now.Sub(since)
-	}
+	in.Outside, in.Unjoined = ages(r.outside, in.Now), ages(r.unjoined, in.Now)
 	in.Stuck = r.stuck(in)
 	step := Decide(in)
 	r.notice(step.Open)
@@ -207,7 +218,7 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	var fenced *FenceError
 	switch {
 	case err == nil:
-		return false, nil
+		return step.Action != nil && step.Action.Kind == ActEvict, nil // between two rounds pods go
 	case errors.Is(err, ErrOtherDriver), errors.As(err, &fenced):
 		return false, err
 	case errors.Is(err, errVerified):
@@ -232,6 +243,7 @@ func (r *Run) enter(ctx context.Context, step Step) error {
 			m.Survivors = step.Survivors
 			return nil
 		}
+		before := m.Phase
 		m.Phase = step.Phase
 		m.note(step.Note)
 		switch step.Phase {
@@ -243,7 +255,11 @@ func (r *Run) enter(ctx context.Context, step Step) error {
 				}
 			}
 		case PhaseDone:
-			m.Ended = r.now()
+			m.Ended, m.Cancelled = r.now(), m.Cancelled || r.Cancel || before == PhaseCancelling
+			if before == PhaseCancelling {
+				m.note(m.cancelled())
+			}
+		case PhaseLeaving, PhaseConfiguring, PhaseRecovering, PhaseReconciling, PhaseCancelling:
 		}
 		return nil
 	})
@@ -316,14 +332,93 @@ func (r *Run) look(ctx context.Context) {
 	} else if r.silent.IsZero() {
 		r.silent = r.now()
 	}
-	for name, one := range seen {
-		listed := slices.ContainsFunc(on.Etcd.Members, func(m talos.EtcdMember) bool { return m.ID == one.Etcd.MemberID })
-		if on.Etcd.Members == nil || one.Etcd.MemberID == 0 || listed {
-			delete(r.outside, name)
-		} else if r.outside[name].IsZero() {
-			r.outside[name] = r.now()
+	r.askServers(ctx)
+	lists := on.Etcd.Members
+	if r.marker.Phase == PhaseCancelling {
+		lists = seen[r.marker.Holder].Etcd.Members
+	}
+	if lists == nil {
+		clear(r.outside)
+		clear(r.unjoined)
+		return
+	}
+	outside, unjoined := map[string]bool{}, map[string]bool{}
+	for _, m := range r.marker.Machines {
+		one := seen[m.Name]
+		outside[m.Name] = one.Etcd.Data == talos.Yes && !slices.ContainsFunc(lists, func(member talos.EtcdMember) bool { return isMember(m, one, member) })
+	}
+	for _, member := range lists {
+		unjoined[hexID(member.ID)] = member.Learner || member.Name == ""
+	}
+	watch(r.outside, outside, r.now())
+	watch(r.unjoined, unjoined, r.now())
+}
+
+// watch keeps since when each thing has been so.
+func watch(since map[string]time.Time, now map[string]bool, at time.Time) {
+	for name := range since {
+		if !now[name] {
+			delete(since, name)
 		}
 	}
+	for name, is := range now {
+		if is && since[name].IsZero() {
+			since[name] = at
+		}
+	}
+}
+
+func ages(since map[string]time.Time, now time.Time) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for name, at := range since {
+		all[name] = now.Sub(at)
+	}
+	return all
+}
+
+// isMember says whether a member is a machine's: by its ID where the machine knows it, else by its name or its address.
+func isMember(m Machine, seen Seen, member talos.EtcdMember) bool {
+	if seen.Etcd.MemberID != 0 {
+		return seen.Etcd.MemberID == member.ID
+	}
+	if member.Name != "" && seen.Hostname != "" {
+		return member.Name == seen.Hostname
+	}
+	return slices.ContainsFunc(member.PeerURLs, func(text string) bool {
+		parsed, err := url.Parse(text)
+		return err == nil && (parsed.Hostname() == target(m).Host() || slices.Contains(seen.Addresses, parsed.Hostname()))
+	})
+}
+
+// askServers asks those that left etcd whether their API servers run still.
+func (r *Run) askServers(ctx context.Context) {
+	if r.marker.Phase != PhaseLeaving {
+		return
+	}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for _, m := range r.marker.Machines {
+		seen := r.seen[m.Name]
+		if m.Name == r.marker.Holder || seen.Mode != talos.ModeConfigured || seen.Etcd.Data != talos.No {
+			continue
+		}
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, r.Timing.Call)
+			defer cancel()
+			session, err := r.Nodes.Dial(ctx, target(m))
+			if err != nil {
+				return // unknown
+			}
+			defer func() { _ = session.Close() }()
+			if seen.APIServer, err = session.APIServer(ctx); err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			r.seen[m.Name] = seen
+		})
+	}
+	group.Wait()
 }
 
 // config renders the config of a machine as it was last seen.

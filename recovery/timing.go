@@ -21,8 +21,13 @@ type Timing struct {
 	Trace time.Duration
 	// Broken is how long data may be there without an etcd that answers.
 	Broken time.Duration
-	// Servers is how long the API servers of machines that left etcd take to end: the kubelet looks every 20 s, and gives them 30.
+	// Servers is how long the API servers of machines that left etcd are waited for where they aren't seen to end: the kubelet looks every
+	// 20 s, and gives them 30.
 	Servers time.Duration
+	// Serves is how long the Kubernetes API may keep silent before what needs it is done without.
+	Serves time.Duration
+	// Learner and Nameless are how old a learner, or a member without a name, must be before it is removed: Talos promotes for ten minutes.
+	Learner, Nameless time.Duration
 	// Leave bounds the call with which a machine leaves etcd: Talos itself takes up to nine minutes.
 	Leave time.Duration
 	// Standing is how old an intent in the cluster's state must be before it is passed over.
@@ -38,7 +43,8 @@ func DefaultTiming() Timing {
 	return Timing{
 		Look: 2 * time.Second, Call: 30 * time.Second, Fresh: 5 * time.Second, Settle: 15 * time.Second, Retry: 10 * time.Second,
 		Config: 10 * time.Minute, Again: 10 * time.Minute, Trace: time.Minute, Broken: 5 * time.Minute, Standing: 10 * time.Minute,
-		Servers: time.Minute, Leave: 9 * time.Minute, Converge: 10 * time.Minute,
+		Servers: 2 * time.Minute, Serves: 10 * time.Minute, Leave: 9 * time.Minute, Converge: 10 * time.Minute,
+		Learner: 12 * time.Minute, Nameless: 5 * time.Minute,
 		Recover: time.Hour, All: 150 * time.Minute,
 	}
 }
@@ -51,6 +57,7 @@ const (
 	maxRecoveries = 5
 	maxReboots    = 3
 	maxLeaves     = 8
+	maxRemovals   = 5
 )
 
 // Scaled divides what rests on the pace of machines by n, for those whose time runs n times as fast. What is real work, or protects from
@@ -63,7 +70,7 @@ func (t Timing) Scaled(n float64) Timing {
 		duration *time.Duration
 		least    time.Duration
 	}{{&t.Look, 50 * time.Millisecond}, {&t.Retry, 200 * time.Millisecond}, {&t.Config, time.Minute}, {&t.Again, time.Minute},
-		{&t.Servers, 100 * time.Millisecond}, {&t.Converge, time.Minute}} {
+		{&t.Servers, 10 * time.Second}, {&t.Serves, 20 * time.Second}, {&t.Learner, time.Minute}, {&t.Nameless, time.Minute}, {&t.Converge, time.Minute}} {
 		*s.duration = max(time.Duration(float64(*s.duration)/n), min(*s.duration, s.least))
 	}
 	return t

@@ -100,6 +100,10 @@ type OperationState struct {
 	Left        bool      `json:"left,omitempty"`
 	// Marked: the marker of its restore was written. From then on the cluster lock stays with it, paused too.
 	Marked bool `json:"marked,omitempty"`
+	// Undo is what a cancel would do to a restore past its marker: "rejoin", nothing is lost and those that left etcd join it again; "end",
+	// etcd has recovered; empty, it is refused. Cancelling: a cancel was signed, and is carried out.
+	Undo       string `json:"undo,omitempty"`
+	Cancelling bool   `json:"cancelling,omitempty"`
 }
 
 // OperationStep is a step of an operation's procedure, and when it was begun.

@@ -15,6 +15,8 @@ import (
 const (
 	kubePeriod     = time.Second
 	apiServerStart = 5 * time.Second
+	// apiServerEnd is how long the API server's container outlives etcd: the kubelet looks for its static pods every 20 s, and gives them 30.
+	apiServerEnd = 40 * time.Second
 	// apiServerAgain is the pause after a failed start (not scaled).
 	apiServerAgain = 5 * time.Second
 )
@@ -36,6 +38,7 @@ type kubeControl struct {
 	clusterID  string          // that it serves
 	podsSince  time.Time       // zero: no static pods
 	again      time.Time       // when a server that could not start is tried next
+	ends       time.Time       // when the API server's container is gone, as it stands
 	restarting sync.Mutex
 }
 
@@ -63,6 +66,11 @@ func (k *kubeControl) staticPods(p config.Provider) {
 	started := wanted && m.pace.Clock.Since(k.podsSince) >= m.pace.Of(apiServerStart)
 	k.mu.Unlock()
 	serving := k.serve(p, started)
+	if serving {
+		k.mu.Lock()
+		k.ends = m.pace.Clock.Now().Add(m.pace.Of(apiServerEnd))
+		k.mu.Unlock()
+	}
 	for _, name := range staticPodNames() {
 		m.staticPod(name, wanted, serving)
 	}
@@ -107,6 +115,13 @@ func (k *kubeControl) endLocked() {
 		k.server.Close()
 	}
 	k.serving, k.server = false, nil
+}
+
+// containerRuns says whether the API server's container runs. It outlives what it serves.
+func (k *kubeControl) containerRuns() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.over && (k.serving || k.m.pace.Clock.Now().Before(k.ends))
 }
 
 // gone is the end of the machine's API server with the boot.

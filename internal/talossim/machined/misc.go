@@ -16,6 +16,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	runtimeres "github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc"
@@ -120,12 +122,24 @@ func (a *api) GenerateClientConfiguration(_ context.Context, in *machine.Generat
 	}}}, nil
 }
 
-// Containers knows the two drivers' rule about namespaces; no container is simulated.
+// Containers knows the two drivers' rule about namespaces, and of all containers the API server's.
 func (a *api) Containers(_ context.Context, in *machine.ContainersRequest) (*machine.ContainersResponse, error) {
-	if in.GetNamespace() == "" {
+	switch {
+	case in.GetNamespace() == "":
 		return nil, status.Error(codes.InvalidArgument, "namespace can't be empty")
+	case in.GetDriver() == common.ContainerDriver_CRI && in.GetNamespace() != constants.K8sContainerdNamespace:
+		return nil, errors.New("CRI inspector is supported only for K8s namespace")
 	}
-	return &machine.ContainersResponse{Messages: []*machine.Container{{}}}, nil
+	list := &machine.Container{}
+	if in.GetDriver() == common.ContainerDriver_CRI && a.m.kube.containerRuns() {
+		pod := "kube-system/" + k8s.APIServerID + "-" + a.m.hostname()
+		image, _ := a.m.component(k8s.APIServerID)
+		list.Containers = []*machine.ContainerInfo{
+			{Namespace: in.GetNamespace(), Id: pod, Uid: pod, PodId: pod, Name: pod, Status: "SANDBOX_READY"},
+			{Namespace: in.GetNamespace(), Id: pod + ":" + k8s.APIServerID, PodId: pod, Name: k8s.APIServerID, Image: image, Status: "CONTAINER_RUNNING"},
+		}
+	}
+	return &machine.ContainersResponse{Messages: []*machine.Container{list}}, nil
 }
 
 // Logs of a service are its events, one a line.

@@ -1,0 +1,135 @@
+package recovery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/talos"
+)
+
+func TestWhatKeepsOthersFromJoiningIsRemovedByItsID(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil  func(b *box)
+		grace  time.Duration
+		resets int
+	}{
+		"a learner that nobody promotes": {func(b *box) { b.learner = 1 }, DefaultTiming().Learner, 1},
+		"a member that never got a name": {func(b *box) { b.nameless = 1 }, DefaultTiming().Nameless, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("cp-1", "cp-2", "cp-3")
+			test.spoil(w.machines["cp-2"])
+			s := newStage(t, w)
+			m, _, err := s.run(0)
+			require.NoError(t, err, s.said)
+			s.requireWhole(m)
+			require.Equal(t, 1, s.count("remove-member cp-1"), "over the one that recovered")
+			require.Equal(t, test.resets, s.count("reset cp-2"))
+			require.Equal(t, test.resets, s.count("reset"))
+			removed := m.last(ActRemoveMember, "cp-1")
+			require.Equal(t, "cp-2", removed.Facts[factOf])
+			require.GreaterOrEqual(t, removed.At.Sub(m.Recovered.At), test.grace)
+			require.Less(t, removed.At.Sub(m.Recovered.At), test.grace+time.Minute)
+		})
+	}
+}
+
+func TestALearnerThatWasPromotedMeanwhileIsNotRemoved(t *testing.T) {
+	w := newWorld("cp-1", "cp-2", "cp-3")
+	w.machines["cp-2"].learner = 1
+	s := newStage(t, w)
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	r.Fence = fenceFunc(func(i Intent) {
+		if i.Action == ActRemoveMember {
+			t.Error("it is a voter by now")
+		}
+	})
+	var due *Action
+	for due == nil {
+		r.look(ctx)
+		step := Decide(Input{Marker: r.marker, Seen: r.seen, Now: r.now(), Timing: r.Timing, Unjoined: ages(r.unjoined, r.now())})
+		if step.Action != nil && step.Action.Kind == ActRemoveMember {
+			due = step.Action
+			continue
+		}
+		require.NoError(t, r.step(ctx))
+	}
+	w.machines["cp-2"].learner = 0
+	w.promote(w.machines["cp-2"])
+	require.ErrorIs(t, r.do(ctx, due), ErrMoved)
+	require.Zero(t, s.count("remove-member"))
+	m, err := r.Go(ctx)
+	require.NoError(t, err, s.said)
+	s.requireWhole(m)
+	require.Zero(t, s.count("remove-member")+s.count("reset"))
+}
+
+func TestAStragglerIsWipedAgainAtMostEveryTenMinutes(t *testing.T) {
+	w := newWorld("cp-1", "cp-2", "cp-3")
+	s := newStage(t, w, "cp-1", "cp-2", "cp-3")
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	for r.marker.Phase != PhaseJoining {
+		require.NoError(t, r.step(ctx))
+	}
+	// Somebody's old etcd takes cp-3 in, twice.
+	old := func() {
+		b := w.machines["cp-3"]
+		if b.of != nil {
+			b.of.remove(b.member)
+		}
+		b.of, b.member = w.old, 9
+		b.serve(w, "Running", "started")
+	}
+	old()
+	for s.count("reset") < 1 {
+		require.NoError(t, r.step(ctx))
+	}
+	first := r.marker.last(ActReset, "cp-3").At
+	for w.machines["cp-3"].of == w.old {
+		require.NoError(t, r.step(ctx))
+	}
+	old()
+	// Another process goes on, which knows of the first time from the marker.
+	r, _, ctx = s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	m, err := r.Go(ctx)
+	require.NoError(t, err, s.said)
+	s.requireWhole(m)
+	require.Equal(t, 2, s.count("reset cp-3"))
+	require.Equal(t, 2, s.count("reset"))
+	require.GreaterOrEqual(t, m.last(ActReset, "cp-3").At.Sub(first), DefaultTiming().Again)
+}
+
+func TestNothingRecoversBesideTheAgentsOwnEtcdWhileThatAnswers(t *testing.T) {
+	w := newWorld("cp-1", "cp-2", "cp-3")
+	w.runOld("cp-1") // it lives without the others
+	for _, name := range []string{"cp-2", "cp-3"} {
+		w.machines[name].stuck = true
+	}
+	s := newStage(t, w, "cp-1", "cp-2", "cp-3")
+	s.own, s.target = "cp-1", "cp-2"
+	m, _, err := s.run(0)
+	var stopped *StoppedError
+	require.ErrorAs(t, err, &stopped)
+	require.ErrorContains(t, err, "the old etcd on cp-1 answers still, and nothing is recovered beside it")
+	require.Equal(t, PhaseRecovering, m.Phase)
+	require.Zero(t, s.count("recover")+s.count("upload"))
+	require.Empty(t, s.wrong)
+}
+
+func TestTheAgentsOwnMachineIsWipedLast(t *testing.T) {
+	w := newWorld("cp-1", "cp-2", "cp-3")
+	w.runOld("cp-1", "cp-2", "cp-3", "gone-1", "gone-2", "gone-3", "gone-4")
+	s := newStage(t, w, "cp-1", "cp-2", "cp-3")
+	s.own, s.target = "cp-1", "cp-2"
+	m, _, err := s.run(0)
+	require.NoError(t, err, s.said)
+	s.requireWhole(m)
+	require.Equal(t, []string{"reset cp-2", "reset cp-3", "upload cp-2", "recover cp-2", "reset cp-1"}, s.accepted)
+	require.True(t, w.machines["cp-1"].runs(w.recovered))
+	require.Equal(t, talos.Yes, s.Observe(t.Context(), talos.Target{Name: "cp-3"}).Etcd.ServiceHealthy)
+}
