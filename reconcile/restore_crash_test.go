@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/crashmatrix"
 	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/statefile"
 )
@@ -83,6 +84,7 @@ func sampled(t *testing.T) {
 func (p perils) atEveryPoint(t *testing.T) {
 	l := newHurriedRestoreLab(t, p.first, p.controlPlanes, p.workers)
 	l.bringUp()
+	count := crashmatrix.Of(t, "restore, "+p.name, crashmatrix.Simulated)
 	met, killed, rounds := map[string]bool{}, 0, 0
 	for before := -1; len(met) > before; rounds++ {
 		require.Less(t, rounds, 12, "it never ends: %v", met)
@@ -90,6 +92,8 @@ func (p perils) atEveryPoint(t *testing.T) {
 		killed += p.restoreOnce(l, fmt.Sprintf("restore-%d", rounds), met, func(string) bool { return true })
 		t.Logf("restore %d: %d points met, %d agents killed so far", rounds+1, len(met), killed)
 	}
+	count.Found(len(met))
+	count.Killed(killed, killed)
 	p.metWhatMatters(t, met)
 	require.Greater(t, len(met), 60)
 	l.promisesKept()

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,16 +74,16 @@ func TestAHostileRuleEndsInAFindingAndTakesNeitherTimeNorMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
+			start := worked()
 			c, err := newCompiler()
 			require.NoError(t, err)
 			engine := &Engine{compiler: c, policies: newPolicyCache()}
 			f.Policies = []*schema.Policy{{Spec: schema.PolicySpec{Rules: []schema.Rule{{Name: "r", Scope: "cluster", Expr: expr, Message: "'m'"}}}}}
 			findings := engine.Check(nil, f)
 			runtime.ReadMemStats(&after)
-			t.Logf("%v, %d MiB, %.300v", time.Since(start), (after.TotalAlloc-before.TotalAlloc)>>20, findings)
+			t.Logf("%v, %d MiB, %.300v", worked()-start, (after.TotalAlloc-before.TotalAlloc)>>20, findings)
 			require.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(600))
-			require.Less(t, time.Since(start), timeLimit/2)
+			require.Less(t, worked()-start, timeLimit/2)
 		})
 	}
 }

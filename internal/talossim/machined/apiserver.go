@@ -26,7 +26,7 @@ const (
 	nodeMonitorPeriod = 5 * time.Second
 	nodeGrace         = 40 * time.Second
 	monitorFloor      = time.Second
-	graceFloor        = 10 * time.Second
+	graceFloor        = 15 * time.Second
 )
 
 // startAPIServer opens the machine's port 6443 with what its config says.

@@ -29,7 +29,7 @@ const (
 	settlePeriod = time.Second
 	// kubeAttempt bounds one round with the API server; kubeAttemptFloor is what a busy host needs for it.
 	kubeAttempt      = 10 * time.Second
-	kubeAttemptFloor = 2 * time.Second
+	kubeAttemptFloor = 8 * time.Second
 )
 
 // kubelet is what the machine does to its node in Kubernetes, as its kubelet and as Talos: it registers the node, beats, says that it is
