@@ -443,7 +443,7 @@ func TestAStreamThatBringsNothingIsGivenUp(t *testing.T) {
 			taken, err = backup.Take(t.Context(), []backup.Node{silent, whole}, spool, prod.owner(t).Passphrase, turned)
 			done <- err
 		}()
-		require.Eventually(t, turned.HasWaiters, time.Minute, time.Millisecond)
+		require.Eventually(t, turned.HasWaiters, 10*time.Minute, time.Millisecond)
 		turned.Step(2 * time.Minute)
 		require.NoError(t, <-done)
 		require.Equal(t, "cp-2", taken.Member)

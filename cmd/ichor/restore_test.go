@@ -51,7 +51,7 @@ func newRestoreBench(t *testing.T, first string, controlPlanes int) *restoreBenc
 	defer func() { _ = client.Close() }()
 	for _, node := range farm.Nodes() {
 		target := talos.Target{Name: node.Name(), Endpoint: node.Endpoint()}
-		require.Eventually(t, func() bool { return client.Observe(context.Background(), target).UUID != "" }, 3*time.Minute, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return client.Observe(context.Background(), target).UUID != "" }, 10*time.Minute, 50*time.Millisecond)
 		args = append(args, "--control-plane", fmt.Sprintf("%s=%s,%s", node.Name(), node.Address(), node.UUID()))
 	}
 	code, _, errText := b.run(args...)
@@ -84,7 +84,7 @@ func (b *restoreBench) bucket(at time.Time, keys int) {
 // runUntil runs a command until done says so, and gives its exit code and what it said. A nil done lets it run to its end.
 func (b *restoreBench) runUntil(done func() bool, args ...string) (int, string, string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	var out, errText syncBuffer
 	a := &app{terminal: &terminal{in: strings.NewReader(""), out: &out, err: &errText}, clock: clock.RealClock{}, getenv: func(string) string { return "" }}
@@ -130,7 +130,7 @@ func (b *restoreBench) accepted(name, method string) int {
 // etcd asks the etcd of a machine for the snapshot's keys, its revision, and how many members it has. Kubernetes writes others beside them.
 func (b *restoreBench) etcd(name string) (map[string]string, int64, int) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + b.farm.Node(name).Address() + ":2379"}, Logger: zap.NewNop()})
 	require.NoError(b.t, err)
@@ -352,13 +352,13 @@ func (b *restoreBench) configure(name string) {
 	client := talos.NewClient(b.bundle, talos.ClientOptions{})
 	defer func() { _ = client.Close() }()
 	target := talos.Target{Name: name, Endpoint: machine.Spec.Endpoint, ControlPlane: true}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	session, err := client.DialMaintenance(ctx, target, client.Observe(ctx, target).Fingerprint)
 	require.NoError(b.t, err)
 	defer func() { _ = session.Close() }()
 	require.NoError(b.t, session.ApplyConfig(ctx, talos.ApplyRequest{Config: rendered.Bytes, Mode: talos.ApplyNoReboot}))
-	require.Eventually(b.t, func() bool { return client.Observe(ctx, target).Etcd.Data == talos.No }, 3*time.Minute, 50*time.Millisecond)
+	require.Eventually(b.t, func() bool { return client.Observe(ctx, target).Etcd.Data == talos.No }, 10*time.Minute, 50*time.Millisecond)
 }
 
 func TestAnAgentThatFindsSnapshotsAndNoEtcdWaitsLooksOnAndGoesOn(t *testing.T) {

@@ -56,7 +56,7 @@ func (b *bench) currentBoot(n *talossim.Node) string {
 
 func (b *bench) reset(n *talossim.Node, in *machineapi.ResetRequest) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Minute)
 	defer cancel()
 	resp, err := b.admin(n).ResetGenericWithResponse(ctx, in)
 	require.NoError(b.t, err)

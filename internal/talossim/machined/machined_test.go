@@ -74,7 +74,7 @@ func TestTheLockGivesUpAfterAMinute(t *testing.T) {
 		_, err := lock.acquire(context.Background(), seqReboot, false)
 		result <- err
 	}()
-	require.Eventually(t, clk.HasWaiters, time.Minute, time.Millisecond)
+	require.Eventually(t, clk.HasWaiters, 10*time.Minute, time.Millisecond)
 	clk.Step(time.Minute)
 	require.EqualError(t, <-result, "failed to acquire lock: timeout")
 }
@@ -204,7 +204,7 @@ func TestWaitsFollowTheClockAndTheScale(t *testing.T) {
 	p := Pace{Clock: clk, Scale: 10}
 	done := make(chan error, 1)
 	go func() { done <- p.Sleep(t.Context(), 10*time.Second) }()
-	require.Eventually(t, clk.HasWaiters, time.Minute, time.Millisecond)
+	require.Eventually(t, clk.HasWaiters, 10*time.Minute, time.Millisecond)
 	clk.Step(999 * time.Millisecond)
 	select {
 	case <-done:
@@ -216,7 +216,7 @@ func TestWaitsFollowTheClockAndTheScale(t *testing.T) {
 
 	ctx, cancel := p.Within(t.Context(), 10*time.Second)
 	defer cancel()
-	require.Eventually(t, clk.HasWaiters, time.Minute, time.Millisecond)
+	require.Eventually(t, clk.HasWaiters, 10*time.Minute, time.Millisecond)
 	clk.Step(workFloor - time.Millisecond)
 	require.NoError(t, ctx.Err(), "real work gets its five seconds")
 	clk.Step(time.Millisecond)
@@ -241,7 +241,7 @@ func TestMachinesWaitForOthersHoweverFastTimeRuns(t *testing.T) {
 			ctx, cancel := test.pace.Waiting(t.Context(), 30*time.Minute, func() bool { return test.busy })
 			defer cancel()
 			for _, step := range test.steps {
-				require.Eventually(t, clk.HasWaiters, time.Minute, time.Millisecond)
+				require.Eventually(t, clk.HasWaiters, 10*time.Minute, time.Millisecond)
 				clk.Step(step - time.Millisecond)
 				require.NoError(t, ctx.Err())
 				clk.Step(time.Millisecond)
