@@ -201,9 +201,26 @@ func (s *Source) revision(hash plumbing.Hash, only map[string]bool) (*Revision, 
 		Committed: c.committed,
 		Author:    c.author,
 		Subject:   c.subject,
+		Parents:   names(c.parents),
 		TreeHash:  c.tree.String(),
 		Tree:      &treeFS{store: s.store, root: c.tree, when: c.committed, maxBlob: s.config.MaxBlob, only: only},
 	}, nil
+}
+
+func names(hashes []plumbing.Hash) []string {
+	list := make([]string, 0, len(hashes))
+	for _, hash := range hashes {
+		list = append(list, hash.String())
+	}
+	return list
+}
+
+// Object gives the bytes of a commit in the cache (full hash), which are what a signature of it is over. They have that hash.
+func (s *Source) Object(commit string) ([]byte, error) {
+	if !isHash(commit) {
+		return nil, fmt.Errorf("%.60q is no commit; want 40 lower-case hex digits", commit)
+	}
+	return s.store.read(plumbing.NewHash(commit), plumbing.CommitObject, maxMeta)
 }
 
 // Since gives the commits of to's first-parent line that descend from from, oldest first, to being the last. Where from is

@@ -157,6 +157,7 @@ func (l *signerLine) permits(signed *signature, now time.Time) (Signer, int, *Re
 			Authority: ssh.FingerprintSHA256(certificate.SignatureKey), ValidBefore: time.Unix(int64(certificate.ValidBefore), 0).UTC()}
 	}
 	switch {
+	case !l.hasNamespaces && signed.Namespace == CommitNamespace: // as OpenSSH has it
 	case !l.hasNamespaces:
 		return signer, withoutNamespaces, refuse(NamespacesMissing,
 			"line %d of the allowed signers holds the key and has no namespaces=, so it gives no right to operations (a key for signing commits must not wipe); add namespaces=%q",
@@ -174,7 +175,7 @@ func (l *signerLine) permits(signed *signature, now time.Time) (Signer, int, *Re
 // certified says which principal of the line a certificate names. Its time is not asked.
 func (l *signerLine) certified(c *ssh.Certificate) (string, *Refusal) {
 	no := func(format string, args ...any) (string, *Refusal) {
-		return "", refuse(CertificateRefused, "the certificate %q (serial %d) can't sign operations: %s", printable.Text(c.KeyId), c.Serial, fmt.Sprintf(format, args...))
+		return "", refuse(CertificateRefused, "the certificate %q (serial %d) is not taken: %s", printable.Text(c.KeyId), c.Serial, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case c.CertType != ssh.UserCert:

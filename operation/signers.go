@@ -17,7 +17,7 @@ import (
 const maxSignersSize = 4 << 20
 
 // AllowedSigners says who may sign what. It is read from a file in OpenSSH's format (ssh-keygen(1), ALLOWED SIGNERS), with
-// these differences: a line without namespaces= gives no right to operations, a time without Z is UTC, and a line that can't
+// these differences: a line without namespaces= gives no right to operations (to commits it does), a time without Z is UTC, and a line that can't
 // be read refuses the whole file.
 type AllowedSigners struct {
 	lines   []signerLine
@@ -223,14 +223,7 @@ func (r Right) String() string {
 	case !r.Operations:
 		what = "operations and overrides, each under the override namespace"
 	}
-	times := ""
-	if !r.From.IsZero() {
-		times += " from " + r.From.Format(time.RFC3339)
-	}
-	if !r.Until.IsZero() {
-		times += " until " + r.Until.Format(time.RFC3339)
-	}
-	return fmt.Sprintf("%s may sign %s on %s%s", who, what, r.Cluster, times)
+	return fmt.Sprintf("%s may sign %s on %s%s", who, what, r.Cluster, during(r.From, r.Until))
 }
 
 // Powerless says, of each line that gives no right on any of these clusters, why it doesn't, in the order of the lines.

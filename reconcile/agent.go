@@ -53,6 +53,8 @@ type Config struct {
 	StateEndpoint string
 	// Signers gives who may sign operations. It is asked each time, as Identities is; nil: nobody may, and every operation is refused.
 	Signers func() (*operation.AllowedSigners, error)
+	// CommitSigners gives who must have signed each commit that is acted upon. It is asked each time; nil: signatures of commits aren't asked for.
+	CommitSigners func() (CommitSigners, error)
 	// Inbox reads the operations that were given without Git; nil: none are.
 	Inbox func(ctx context.Context, cluster string) (files []statefile.InboxFile, more bool, err error)
 	// NodeName is the Kubernetes Node that this agent runs on; empty: none that it manages.
@@ -111,11 +113,13 @@ type Agent struct {
 	mu         sync.Mutex
 	newest     *gitsource.Revision
 	gitProblem string
-	workers    map[string]*worker
-	on         map[string]string // by cluster, the commit that it is on
-	marked     string            // the commit that was marked good last
-	polled     chan struct{}     // closed and made anew when the repository was asked
-	poll       chan struct{}     // asks for a poll now
+	// untrusted is why the newest revision isn't even believed in which clusters there are; empty when it is.
+	untrusted string
+	workers   map[string]*worker
+	on        map[string]string // by cluster, the commit that it is on
+	marked    string            // the commit that was marked good last
+	polled    chan struct{}     // closed and made anew when the repository was asked
+	poll      chan struct{}     // asks for a poll now
 }
 
 // New makes an Agent. It does nothing yet.
@@ -133,6 +137,9 @@ func New(config Config) *Agent {
 		trusted: config.TrustedNetworks, timing: config.Timing, clock: config.Clock, clocks: config.Clocks, log: config.Log,
 		scrubber: config.Scrubber, workers: map[string]*worker{}, on: map[string]string{}, polled: make(chan struct{}), poll: make(chan struct{}, 1)}
 	a.history = newHistory(config.Source, config.Validator, config.Paths, config.AllowRewind, config.Backups != nil)
+	if config.CommitSigners != nil {
+		a.history.commits = &commitJudge{source: config.Source, signers: config.CommitSigners}
+	}
 	return a
 }
 
@@ -165,10 +172,30 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // greet says at start what whoever runs this should know.
 func (a *Agent) greet() {
-	a.log.Info("the agent starts; who can push to the repository is root on its clusters: commit signatures are not checked",
-		"shards", len(a.leases), "state", a.mark)
+	if a.config.CommitSigners == nil {
+		a.log.Info("the agent starts; who can push to the repository is root on its clusters: commit signatures are not checked (--verify-commits)",
+			"shards", len(a.leases), "state", a.mark)
+	} else {
+		a.log.Info("the agent starts; it acts only upon commits that are signed by who may", "shards", len(a.leases), "state", a.mark)
+		a.greetSigners()
+	}
 	if a.config.Signers == nil {
 		a.log.Info("operations are refused: nobody said who may sign them (--allowed-signers)")
+	}
+}
+
+// greetSigners says who may sign commits.
+func (a *Agent) greetSigners() {
+	signers, err := a.config.CommitSigners()
+	if err != nil {
+		a.log.Error("who may sign commits can't be read, so no further commit is acted upon", "problem", err)
+		return
+	}
+	for _, who := range signers.Names() {
+		a.log.Info("who may sign commits", "signer", who)
+	}
+	if len(signers.Names()) == 0 {
+		a.log.Warn("nobody may sign commits, so no further commit is acted upon")
 	}
 }
 
@@ -378,6 +405,8 @@ func (a *Agent) pollOnce(ctx context.Context) {
 	}
 	if moved {
 		a.log.Info("revision", "commit", revision.Commit, "subject", revision.Subject, "author", revision.Author)
+	}
+	if moved || revision != nil && a.distrusts() {
 		a.sortClusters(revision)
 	}
 	a.mu.Lock()
@@ -389,18 +418,32 @@ func (a *Agent) pollOnce(ctx context.Context) {
 	}
 }
 
-// sortClusters makes a worker for each cluster that the newest revision, or the last good one, speaks of.
+// sortClusters makes a worker for each cluster that the newest revision, or the last good one, speaks of. Where commits must be signed,
+// the newest that is says which clusters there are: who can push unsigned ones must not keep the agent busy with clusters that aren't.
 func (a *Agent) sortClusters(revision *gitsource.Revision) {
-	f := a.history.load(revision)
-	names := f.clusters()
+	var names []string
+	trusted, why := a.history.trusted(revision, a.clock.Now())
+	if trusted != nil {
+		names = a.history.load(trusted).clusters()
+	}
 	if last, err := a.source.LastGood(); err == nil {
 		names = append(names, a.history.load(last).clusters()...)
 	}
-	stopped := a.history.judge(nil, f)
-	for _, finding := range stopped.All {
-		a.log.Error("the revision is refused for all clusters", "commit", revision.Commit, "finding", finding.String())
+	a.mu.Lock()
+	known := len(a.workers)
+	said := why == a.untrusted
+	a.untrusted = why
+	a.mu.Unlock()
+	switch {
+	case why == "":
+		f := a.history.load(revision)
+		for _, finding := range a.history.judge(nil, f).All {
+			a.log.Error("the revision is refused for all clusters", "commit", revision.Commit, "finding", finding.String())
+		}
+		a.warnInside(f.fleet)
+	case !said:
+		a.log.Error("the newest revision is not acted upon", "commit", revision.Commit, "problem", why, "clusters", max(known, len(names)))
 	}
-	a.warnInside(f.fleet)
 	a.sayRights(names)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -513,6 +556,13 @@ func (a *Agent) wakeAll() {
 	for _, w := range a.current() {
 		w.poke()
 	}
+}
+
+// distrusts says whether the newest revision was found unsigned when it was last looked at; who may sign can have changed since.
+func (a *Agent) distrusts() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.untrusted != ""
 }
 
 func (a *Agent) head() (*gitsource.Revision, string) {

@@ -99,7 +99,11 @@ func (s *memorySource) push(files fstest.MapFS) string {
 		copied[name] = file
 	}
 	commit := fmt.Sprintf("%040x", len(s.revisions)+1)
-	s.revisions = append(s.revisions, &gitsource.Revision{Commit: commit, TreeHash: commit, Tree: copied,
+	var parents []string
+	if last, err := s.last(); err == nil {
+		parents = []string{last.Commit}
+	}
+	s.revisions = append(s.revisions, &gitsource.Revision{Commit: commit, TreeHash: commit, Tree: copied, Parents: parents,
 		Committed: time.Date(2026, 11, 29, 9, len(s.revisions), 0, 0, time.UTC)})
 	return commit
 }
@@ -166,6 +170,10 @@ func (s *memorySource) At(commit string) (*gitsource.Revision, error) {
 		return s.revisions[n], nil
 	}
 	return nil, fmt.Errorf("no commit %s", commit)
+}
+
+func (s *memorySource) Object(commit string) ([]byte, error) {
+	return nil, fmt.Errorf("no object of commit %s", commit)
 }
 
 func (s *memorySource) Since(_ context.Context, from, to string) ([]*gitsource.Revision, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"ichor.maesh.dev/gitsource"
 	"ichor.maesh.dev/schema"
@@ -18,6 +19,7 @@ type Source interface {
 	LastGood() (*gitsource.Revision, error)
 	MarkGood(commit string) error
 	At(commit string) (*gitsource.Revision, error)
+	Object(commit string) ([]byte, error)
 	Since(ctx context.Context, from, to string) ([]*gitsource.Revision, error)
 	Descends(ctx context.Context, tip, ancestor string) (bool, error)
 	Approved(ctx context.Context, revision *gitsource.Revision, file string,
@@ -39,7 +41,9 @@ type fleetAt struct {
 // history reads and judges revisions. Each cluster stays on its own last good revision, so each has its own walk through the
 // commits; what two walks share is computed once.
 type history struct {
-	source        Source
+	source Source
+	// commits judges signatures; nil: none are asked for.
+	commits       *commitJudge
 	validator     Validator
 	roots         []string
 	allowRewind   bool
@@ -109,34 +113,57 @@ type folded struct {
 	refused []string
 	// notYet are documents of the cluster that are left alone.
 	notYet []string
+	// verified is the newest commit up to which each was found signed, empty where signatures aren't asked for; unsigned the first that
+	// wasn't, and unsignedWhy why.
+	verified    string
+	unsigned    *gitsource.Revision
+	unsignedWhy string
+}
+
+// place is where a cluster stands on the branch.
+type place struct {
+	// applied is the commit that it is on, empty where it is on none; verified the newest one up to which, from applied on, each commit was
+	// found signed.
+	applied, verified string
+	// now is when the rights of signers are judged.
+	now time.Time
 }
 
 // errRewound says that the newest revision does not descend from the one a cluster is on.
 var errRewound = errors.New("history was rewound")
 
-// fold walks a cluster from its last good commit (empty: it has none) to head, commit by commit, so that two legal steps are
-// not one illegal one. A finding of the cluster's own, or one that belongs to none, keeps it where it is.
-func (h *history) fold(ctx context.Context, cluster, from string, head *gitsource.Revision) (folded, error) {
+// fold walks a cluster from its last good commit to head, commit by commit, so that two legal steps are not one illegal one. A
+// finding of the cluster's own, or one that belongs to none, keeps it where it is; a commit that isn't signed by who may ends the walk, so that
+// one on top of it which is doesn't make it good.
+func (h *history) fold(ctx context.Context, cluster string, on place, head *gitsource.Revision) (folded, error) {
 	newest := h.load(head)
-	if from == "" {
-		return h.start(cluster, newest), nil
+	if on.applied == "" {
+		return h.start(cluster, newest, on.now), nil
 	}
-	if from == head.Commit {
-		return folded{good: newest, notYet: documents(h.judge(nil, newest), cluster)}, nil
+	if on.applied == head.Commit {
+		return folded{good: newest, notYet: documents(h.judge(nil, newest), cluster), verified: h.verified(head.Commit)}, nil
 	}
-	base, err := h.base(ctx, cluster, from, head)
+	base, err := h.base(ctx, cluster, on.applied, head)
 	if err != nil {
 		return folded{}, err
 	}
 	if base == nil {
-		return h.start(cluster, newest), nil
+		return h.start(cluster, newest, on.now), nil
 	}
-	commits, err := h.source.Since(ctx, from, head.Commit)
+	commits, err := h.source.Since(ctx, on.applied, head.Commit)
 	if err != nil {
 		return folded{good: base}, err
 	}
-	result := folded{good: base}
-	for _, revision := range commits {
+	result := folded{good: base, verified: h.verified(on.applied)}
+	for n, seen := 0, h.commits.seenSigned(commits, on.verified); n < len(commits); n++ {
+		revision := commits[n]
+		if n >= seen {
+			if why := h.commits.unsigned(revision, on.now); why != "" {
+				result.refused, result.unsigned, result.unsignedWhy = []string{why + vouch(result.good.revision.Commit, head.Commit)}, revision, why
+				return result, nil
+			}
+		}
+		result.verified = h.verified(revision.Commit)
 		f := h.load(revision)
 		stopped := h.judge(result.good, f)
 		if stops := stopped.Of(cluster); len(stops) > 0 {
@@ -146,6 +173,14 @@ func (h *history) fold(ctx context.Context, cluster, from string, head *gitsourc
 		result.good, result.refused, result.notYet = f, nil, documents(stopped, cluster)
 	}
 	return result, nil
+}
+
+// verified is a commit where signatures are asked for, else nothing: what wasn't looked at is not remembered as signed.
+func (h *history) verified(commit string) string {
+	if h.commits == nil {
+		return ""
+	}
+	return commit
 }
 
 // base reads the revision a cluster is on, and refuses a head that doesn't descend from it. Nil: a rewind is allowed, and the
@@ -175,13 +210,16 @@ func (h *history) base(ctx context.Context, cluster, from string, head *gitsourc
 	return h.load(revision), nil
 }
 
-// start judges a first revision by what one revision can show.
-func (h *history) start(cluster string, f *fleetAt) folded {
+// start judges a first revision by what one revision can show: its own signature, and itself.
+func (h *history) start(cluster string, f *fleetAt, now time.Time) folded {
+	if why := h.commits.unsigned(f.revision, now); why != "" {
+		return folded{refused: []string{why + vouch("", f.revision.Commit)}, unsigned: f.revision, unsignedWhy: why}
+	}
 	stopped := h.judge(nil, f)
 	if stops := stopped.Of(cluster); len(stops) > 0 {
 		return folded{refused: sentences(stops)}
 	}
-	return folded{good: f, notYet: documents(stopped, cluster)}
+	return folded{good: f, notYet: documents(stopped, cluster), verified: h.verified(f.revision.Commit)}
 }
 
 func sentences(findings []validate.Finding) []string {

@@ -135,7 +135,7 @@ func TestALateAgentFoldsARandomHistoryStepByStep(t *testing.T) {
 					good = n
 				}
 			}
-			got, err := h.fold(context.Background(), cluster, source.revisions[0].Commit, head)
+			got, err := h.fold(context.Background(), cluster, place{applied: source.revisions[0].Commit}, head)
 			require.NoError(t, err)
 			require.Equal(t, source.revisions[good].Commit, got.good.revision.Commit, "seed %d, %s", seed, cluster)
 			require.Equal(t, refusedAtHead, len(got.refused) > 0, "seed %d, %s: %v", seed, cluster, got.refused)

@@ -139,12 +139,14 @@ func (w *worker) openBundle(ctx context.Context, head *gitsource.Revision) error
 }
 
 // standing is the revision that the bundle is read from: the one the cluster is on, else the newest where that is legal, else
-// the last that was.
+// the last that was, else the newest one before it that is. From that last one no state is made: it may be older than what the cluster is on.
 func (w *worker) standing(ctx context.Context, head *gitsource.Revision) (*fleetAt, error) {
 	if w.good != nil {
 		return w.good, nil
 	}
-	result := w.agent.history.start(w.name, w.agent.history.load(head))
+	now := w.agent.clock.Now()
+	w.earlier = ""
+	result := w.agent.history.start(w.name, w.agent.history.load(head), now)
 	if result.good != nil && result.good.fleet.Cluster(w.name) != nil {
 		return result.good, nil
 	}
@@ -154,6 +156,20 @@ func (w *worker) standing(ctx context.Context, head *gitsource.Revision) (*fleet
 		}
 	}
 	if len(result.refused) > 0 {
+		// The state, where there is one, says what the cluster is on; to open it takes no more than a bundle of this cluster.
+		var found *fleetAt
+		_, err := w.agent.history.newestThat(head, func(r *gitsource.Revision) bool {
+			f := w.agent.history.load(r)
+			if f.fleet.Cluster(w.name) == nil || w.agent.history.start(w.name, f, now).good == nil {
+				return false
+			}
+			found = f
+			return true
+		})
+		if err == nil {
+			w.earlier = fmt.Sprintf("commit %.12s is refused and no earlier one is known: %s", head.Commit, strings.Join(result.refused, "; "))
+			return found, nil
+		}
 		return nil, trouble("RevisionRefused", "commit %.12s is refused and no earlier one is known: %s", head.Commit, strings.Join(result.refused, "; "))
 	}
 	return nil, trouble("NoCluster", "commit %.12s holds no TalosCluster %s", head.Commit, w.name)
@@ -166,8 +182,9 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 		w.good = nil
 	}
 	key := [2]string{from, head.Commit}
-	if w.foldKey != key || w.folded.good == nil {
-		result, err := w.agent.history.fold(ctx, w.name, from, head)
+	on := place{applied: from, verified: state.Revision.Verified, now: state.Time(w.agent.clock.Now())}
+	if w.foldKey != key || w.folded.good == nil || w.signedMeanwhile(on.now) {
+		result, err := w.agent.history.fold(ctx, w.name, on, head)
 		if err != nil {
 			reason := "GitUnavailable"
 			if errors.Is(err, errRewound) {
@@ -187,7 +204,7 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 	}
 	next := cloneState(state)
 	next.Revision.Observed, next.Revision.Problem, next.Revision.NotYet = head.Commit, gitProblem, result.notYet
-	next.Revision.Refused = nil
+	next.Revision.Refused, next.Revision.Verified = nil, result.verified
 	if len(result.refused) > 0 {
 		next.Revision.Refused = &statefile.RefusedRevision{Commit: head.Commit, Findings: result.refused}
 	}
@@ -205,13 +222,20 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 	return desired, next, nil
 }
 
+// signedMeanwhile says whether the commit at which the walk ended is judged in another way by now: a signer was added, a key expired, the
+// file of signers can be read again.
+func (w *worker) signedMeanwhile(now time.Time) bool {
+	f := w.folded
+	return f.unsigned != nil && w.agent.history.commits.unsigned(f.unsigned, now) != f.unsignedWhy
+}
+
 // gone says, in the state too, that a cluster was taken out of Git.
 func (w *worker) gone(ctx context.Context, state *statefile.State) error {
 	commit := w.good.revision.Commit
 	why := trouble("NoCluster", "the TalosCluster %s is no longer in Git (commit %.12s): nothing is done to its machines, which run on as they are",
 		w.name, commit)
 	next := cloneState(state)
-	next.Revision = statefile.RevisionState{Observed: commit, Applied: commit}
+	next.Revision = statefile.RevisionState{Observed: commit, Applied: commit, Verified: w.folded.verified}
 	if next.Ready.Reason != "NoCluster" {
 		next.Ready = statefile.Condition{Type: "Ready", Reason: "NoCluster", Message: why.Error(), Since: stamp(w.agent.clock.Now())}
 	}

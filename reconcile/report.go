@@ -53,6 +53,11 @@ type PassCount struct {
 func (a *Agent) Report() Report {
 	newest, gitProblem := a.head()
 	report := Report{Git: gitProblem, Newest: newest}
+	a.mu.Lock()
+	if report.Git == "" && len(a.workers) == 0 { // no cluster says it
+		report.Git = a.untrusted
+	}
+	a.mu.Unlock()
 	for _, lease := range a.leases {
 		report.Leases = append(report.Leases, lease.Status())
 	}

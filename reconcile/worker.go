@@ -30,6 +30,9 @@ type worker struct {
 	compare *Comparer
 	foldKey [2]string
 	folded  folded
+	// earlier is why the bundle was opened from an earlier commit than the newest, of which nobody knows whether the cluster was on it:
+	// no state is made with it. Empty where it wasn't.
+	earlier string
 	// owned says that this process is the writer, token under which lease it became that, lostTo under which it was ousted.
 	owned  bool
 	token  uint64
@@ -211,7 +214,7 @@ func (w *worker) say(plan Plan, in Input) {
 	}
 	w.sayOperations(next)
 	if r := next.Revision.Refused; r != nil {
-		w.tell("refused", r.Commit, func() {
+		w.tell("refused", r.Commit+strings.Join(r.Findings, ""), func() {
 			w.log.Error("the newest revision is refused for this cluster, which stays on the last good one", "commit", r.Commit,
 				"applied", next.Revision.Applied, "findings", strings.Join(r.Findings, "; "))
 		})

@@ -27,6 +27,9 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 				"look for an agent with another --shards, or a restore that is under way", w.name)
 		}
 		if err := w.takeOver(ctx); err != nil {
+			if why := new(problem); errors.As(err, &why) {
+				return nil, err
+			}
 			return nil, stateTrouble(w.name, err)
 		}
 		w.owned, w.token, w.lostTo, w.ownedAt = true, token, 0, w.agent.clocks.Now()
@@ -61,6 +64,9 @@ func (w *worker) takeOver(ctx context.Context) error {
 	_, err := w.state.TakeOver(ctx)
 	if !errors.Is(err, statefile.ErrNotFound) {
 		return err
+	}
+	if w.earlier != "" {
+		return trouble("RevisionRefused", "%s", w.earlier)
 	}
 	traces, err := w.state.Traces(ctx)
 	if err != nil {

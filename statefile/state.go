@@ -75,8 +75,11 @@ type Writer struct {
 
 // RevisionState is which revision of the repository was seen, and which one is acted on.
 type RevisionState struct {
-	Observed string           `json:"observed,omitempty"`
-	Applied  string           `json:"applied,omitempty"`
+	Observed string `json:"observed,omitempty"`
+	Applied  string `json:"applied,omitempty"`
+	// Verified is the newest commit up to which each on the branch, from the one applied on, was found signed by who may. Empty where
+	// signatures aren't asked for.
+	Verified string           `json:"verified,omitempty"`
 	Refused  *RefusedRevision `json:"refused,omitempty"`
 	// Problem is why the repository can't be read at the moment; empty when it can.
 	Problem string `json:"problem,omitempty"`

@@ -42,6 +42,7 @@ type agentFlags struct {
 	// backups are the destinations for which the agent's own keys serve.
 	backups []string
 	signers signerFlags
+	commits commitFlags
 	// existing are operations that are run although they were there when a state was made anew, node the Kubernetes Node that this
 	// agent runs on.
 	existing []string
@@ -58,6 +59,9 @@ func (a *app) agentCommand() *cobra.Command {
 independent of the others. What was done, and what was begun, stands in the state.
 
 Operations (docs/operations) are carried out only for who stands in --allowed-signers; without it each is refused.
+
+Who can push to the branch is root on the clusters, unless --verify-commits: then a commit is acted upon only if it,
+and each before it on the branch, is signed by who may (docs/git.md).
 
 With --once it makes one pass over every cluster and ends: 0 when all are Ready, 1 when one isn't, 2 when the
 repository or the state can't be used. It stops on SIGTERM and Ctrl-C, once no call to a machine is open.`,
@@ -79,6 +83,7 @@ repository or the state can't be used. It stops on SIGTERM and Ctrl-C, once no c
 	flags.StringArrayVar(&f.backups, "backup-destination", nil,
 		"destination (s3://bucket/prefix) for which the agent's own S3 keys serve, where a backup names none (may be repeated)")
 	f.signers.add(flags)
+	f.commits.add(flags)
 	flags.StringSliceVar(&f.existing, "run-existing-operations", nil,
 		"operations (by name) that are run although they were there already when the state of their cluster was made anew (may be repeated)")
 	flags.StringVar(&f.node, "node-name", "", "the Kubernetes Node that this agent runs on, where it runs inside of a cluster that it manages")
@@ -102,6 +107,9 @@ func (a *app) runAgent(ctx context.Context, f *agentFlags) error {
 	scrubber := scrub.New()
 	log, err := a.logger(f.logFormat, scrubber)
 	if err != nil {
+		return err
+	}
+	if err := f.commits.check(&f.signers); err != nil {
 		return err
 	}
 	networks, err := parseNetworks(f.trusted)
@@ -148,6 +156,9 @@ func (a *app) runAgent(ctx context.Context, f *agentFlags) error {
 		return err
 	}
 	if _, err := f.signers.load(); err != nil {
+		return err
+	}
+	if _, err := f.commits.load(); err != nil {
 		return err
 	}
 	config := reconcile.Config{
@@ -227,8 +238,10 @@ func (f *agentFlags) work(ctx context.Context, a *app, config *reconcile.Config,
 func (f *agentFlags) operate(config *reconcile.Config, store statefile.Store) {
 	config.RunExisting, config.NodeName = f.existing, f.node
 	if f.signers.allowed != "" {
-		loader := &signerLoader{flags: f.signers}
-		config.Signers = loader.load
+		config.Signers = f.signers.loader().load
+	}
+	if f.commits.verify {
+		config.CommitSigners = f.commits.loader(f.signers).load
 	}
 	config.Inbox = func(ctx context.Context, cluster string) ([]statefile.InboxFile, bool, error) {
 		return statefile.ReadInbox(ctx, store, cluster)
@@ -340,6 +353,9 @@ func (a *app) agentOnce(ctx context.Context, agent *reconcile.Agent) error {
 	report, err := agent.Once(ctx)
 	if err != nil {
 		return cannot(err, "")
+	}
+	if len(report.Clusters) == 0 && report.Git != "" {
+		return answerNo(errors.New(report.Git), "docs/git.md says how commits are signed")
 	}
 	if len(report.Clusters) == 0 {
 		return answerNo(errors.New("the repository holds no TalosCluster"), "make one with ichor init")

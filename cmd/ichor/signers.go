@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"ichor.maesh.dev/internal/signedcommit"
 	"ichor.maesh.dev/operation"
+	"ichor.maesh.dev/reconcile"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/validate"
 )
@@ -49,38 +51,98 @@ func (f *signerFlags) load() (*operation.AllowedSigners, error) {
 	return signers, nil
 }
 
-// signerLoader keeps the allowed signers that were loaded until one of their files changes.
-type signerLoader struct {
-	flags signerFlags
+// commitFlags say whether commits must be signed, and by whom beside the allowed signers.
+type commitFlags struct {
+	verify  bool
+	keyring string
+}
+
+func (f *commitFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.verify, "verify-commits", false,
+		"act only upon commits that are signed, by a key of --allowed-signers that may sign for git or one of --git-keyring")
+	flags.StringVar(&f.keyring, "git-keyring", "", "file of armoured OpenPGP public keys that may sign commits")
+}
+
+// check refuses flags that can't be meant together.
+func (f *commitFlags) check(signers *signerFlags) error {
+	switch {
+	case f.verify && f.keyring == "" && signers.allowed == "":
+		return usageError(errors.New("--verify-commits asks for signatures, and nobody was said to be allowed to make them"),
+			"give --allowed-signers FILE, --git-keyring FILE, or both")
+	case f.keyring != "" && !f.verify:
+		return usageError(errors.New("--git-keyring says who may sign commits, and without --verify-commits none need be signed"), "give --verify-commits too")
+	}
+	return nil
+}
+
+// load reads the keyring; nil where none is given.
+func (f *commitFlags) load() (*signedcommit.Keyring, error) {
+	if f.keyring == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(f.keyring)
+	if err != nil {
+		return nil, cannot(fmt.Errorf("--git-keyring: %w", err), "give a file as gpg --armor --export writes it")
+	}
+	keyring, err := signedcommit.ParseKeyring(f.keyring, data)
+	if err != nil {
+		return nil, cannot(fmt.Errorf("--git-keyring: %w", err), "")
+	}
+	return keyring, nil
+}
+
+// fileLoader keeps what was loaded from files until one of them changes, so that a corrected one is used without a restart.
+type fileLoader[T any] struct {
+	files []string
+	read  func() (T, error)
 
 	mu     sync.Mutex
 	stamp  string
-	loaded *operation.AllowedSigners
+	loaded *T
 }
 
-func (l *signerLoader) load() (*operation.AllowedSigners, error) {
+func (l *fileLoader[T]) load() (T, error) {
+	var none T
 	stamp := ""
-	for _, file := range []string{l.flags.allowed, l.flags.revoked} {
+	for _, file := range l.files {
 		if file == "" {
 			continue
 		}
 		info, err := os.Stat(file)
 		if err != nil {
-			return nil, fmt.Errorf("the files of allowed and revoked signers: %w", err)
+			return none, fmt.Errorf("the files of who may sign: %w", err)
 		}
 		stamp += fmt.Sprintf("%s %d %d\n", file, info.Size(), info.ModTime().UnixNano())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.loaded != nil && l.stamp == stamp {
-		return l.loaded, nil
+		return *l.loaded, nil
 	}
-	loaded, err := l.flags.load()
+	loaded, err := l.read()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	l.loaded, l.stamp = loaded, stamp
+	l.loaded, l.stamp = &loaded, stamp
 	return loaded, nil
+}
+
+// loader keeps the allowed signers that were loaded until one of their files changes.
+func (f signerFlags) loader() *fileLoader[*operation.AllowedSigners] {
+	return &fileLoader[*operation.AllowedSigners]{files: []string{f.allowed, f.revoked}, read: f.load}
+}
+
+// loader is the same for who may sign commits.
+func (f commitFlags) loader(signers signerFlags) *fileLoader[reconcile.CommitSigners] {
+	return &fileLoader[reconcile.CommitSigners]{files: []string{signers.allowed, signers.revoked, f.keyring}, read: func() (reconcile.CommitSigners, error) {
+		var all reconcile.CommitSigners
+		var err error
+		if all.SSH, err = signers.load(); err != nil {
+			return all, err
+		}
+		all.PGP, err = f.load()
+		return all, err
+	}}
 }
 
 // mustLoad is load where nothing can be said without the allowed signers.

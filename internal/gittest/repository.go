@@ -204,3 +204,35 @@ func (r *Repository) Blob(content string) string {
 	r.t.Helper()
 	return r.GitInput([]byte(content), "hash-object", "-w", "--stdin")
 }
+
+// Sign gives a commit like the one given, signed as git signs with these settings ("gpg.format=ssh", "user.signingkey=..."). No branch is moved.
+func (r *Repository) Sign(commit string, settings ...string) string {
+	r.t.Helper()
+	var arguments []string
+	for _, setting := range settings {
+		arguments = append(arguments, "-c", setting)
+	}
+	arguments = append(arguments, "commit-tree", "-S", commit+"^{tree}", "-m", r.Git("log", "-1", "--format=%s", commit))
+	for _, parent := range strings.Fields(r.Git("log", "-1", "--format=%P", commit)) {
+		arguments = append(arguments, "-p", parent)
+	}
+	return r.Git(arguments...)
+}
+
+// RawCommit stores exactly these bytes as a commit object. No branch is moved.
+func (r *Repository) RawCommit(object []byte) string {
+	r.t.Helper()
+	return r.GitInput(object, "hash-object", "-t", "commit", "-w", "--literally", "--stdin")
+}
+
+// Object gives the bytes of a commit object.
+func (r *Repository) Object(commit string) []byte {
+	r.t.Helper()
+	command := exec.Command("git", "-C", r.Dir, "cat-file", "commit", commit)
+	command.Env = environment()
+	out, err := command.Output()
+	if err != nil {
+		r.t.Fatalf("git cat-file commit %s: %v", commit, err)
+	}
+	return out
+}

@@ -44,6 +44,9 @@ func (o oneRevision) Seen() (*gitsource.Revision, error)                { return
 func (o oneRevision) LastGood() (*gitsource.Revision, error)            { return o.revision, nil }
 func (o oneRevision) MarkGood(string) error                             { return nil }
 func (o oneRevision) At(string) (*gitsource.Revision, error)            { return o.revision, nil }
+func (o oneRevision) Object(string) ([]byte, error) {
+	return nil, errors.New("nobody signs here")
+}
 func (o oneRevision) Since(context.Context, string, string) ([]*gitsource.Revision, error) {
 	return nil, nil
 }
