@@ -75,7 +75,7 @@ func benchCluster(name string, id string, count int) string {
 kind: TalosCluster
 metadata: {name: %s}
 spec:
-  id: %s
+  id: "%s"
   endpoint: https://%s.example.com:6443
   talosVersion: v1.13.6
   kubernetesVersion: v1.36.2

@@ -45,7 +45,7 @@ func newFleetOnFarm(t testing.TB, farm *talossim.Farm, count int) *fleetOnFarm {
 kind: TalosCluster
 metadata: {name: prod}
 spec:
-  id: %s
+  id: "%s"
   endpoint: https://%s:6443
   talosVersion: v1.13.6
   kubernetesVersion: v1.36.2

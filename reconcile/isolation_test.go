@@ -138,7 +138,7 @@ func (b *bench) addCluster(name string, n int) {
 kind: TalosCluster
 metadata: {name: %s}
 spec:
-  id: %s
+  id: "%s"
   endpoint: https://10.%d.0.10:6443
   talosVersion: v1.13.6
   kubernetesVersion: v1.36.2
@@ -398,7 +398,7 @@ func TestOneClustersTroubleDelaysNoOther(t *testing.T) {
 }
 
 func idIn(text []byte) string {
-	_, rest, _ := strings.Cut(string(text), "id: ")
+	_, rest, _ := strings.Cut(string(text), `id: "`)
 	return rest[:16]
 }
 

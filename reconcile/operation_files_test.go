@@ -19,7 +19,7 @@ func TestTheOperationFilesOfACluster(t *testing.T) {
 	files := fstest.MapFS{}
 	write := func(name, text string) { files[name] = &fstest.MapFile{Data: []byte(text)} }
 	cluster := func(name, id string) string {
-		return fmt.Sprintf("apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosCluster\nmetadata: {name: %s}\nspec:\n  id: %s\n  endpoint: https://10.0.0.1:6443\n"+
+		return fmt.Sprintf("apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosCluster\nmetadata: {name: %s}\nspec:\n  id: \"%s\"\n  endpoint: https://10.0.0.1:6443\n"+
 			"  talosVersion: v1.13.6\n  kubernetesVersion: v1.36.2\n  contract: v1.13\n  controlPlane: {count: 1}\n  secrets: {file: secrets.age}\n  install: {disk: /dev/sda}\n", name, id)
 	}
 	const prod, staging = "1f3a9c0d2b4e6f78", "2f3a9c0d2b4e6f78"

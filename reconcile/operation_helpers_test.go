@@ -58,7 +58,7 @@ metadata:
 spec:
   clusterRef:
     name: prod
-    id: %s
+    id: "%s"
   createdAt: %s
   expiresAt: %s
 %s`, name, id, created.UTC().Format(time.RFC3339), created.Add(life).UTC().Format(time.RFC3339), body)

@@ -78,7 +78,7 @@ metadata:
 spec:
   clusterRef:
     name: %s
-    id: %s
+    id: "%s"
   createdAt: %s
   expiresAt: %s
 %s`, name, cluster, id, created.UTC().Format(time.RFC3339), created.Add(life).UTC().Format(time.RFC3339), body)

@@ -169,7 +169,7 @@ func clusterYAML(name string, bundle *talos.Bundle, address string, count int) s
 kind: TalosCluster
 metadata: {name: %s}
 spec:
-  id: %s
+  id: "%s"
   endpoint: https://%s:6443
   talosVersion: v1.13.6
   kubernetesVersion: v1.36.2

@@ -59,7 +59,7 @@ func newRepository(t *testing.T) *repository {
 kind: TalosCluster
 metadata: {name: prod}
 spec:
-  id: %s
+  id: "%s"
   endpoint: https://10.0.0.9:6443
   talosVersion: v1.13.6
   kubernetesVersion: v1.36.2
@@ -346,7 +346,7 @@ metadata:
 spec:
   clusterRef:
     name: prod
-    id: %s
+    id: "%s"
   kind: node
   createdAt: 2026-11-30T10:00:00Z
   expiresAt: 2026-11-30T22:00:00Z

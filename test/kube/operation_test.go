@@ -100,7 +100,7 @@ func fleetOf(t *testing.T, w *world, farm *talossim.Farm, endpoint string, contr
 kind: TalosCluster
 metadata: {name: prod}
 spec:
-  id: %s
+  id: "%s"
   endpoint: https://%s:6443
   talosVersion: v1.13.6
   kubernetesVersion: v1.36.2
@@ -184,7 +184,7 @@ func startAgent(t *testing.T, w *world, farm *talossim.Farm, endpoint string, co
 func (a *agent) signs(name, body string) {
 	a.t.Helper()
 	created := a.clock.Now().Add(-time.Minute).UTC()
-	text := fmt.Appendf(nil, "apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosOperation\nmetadata:\n  name: %s\nspec:\n  clusterRef:\n    name: prod\n    id: %s\n  createdAt: %s\n  expiresAt: %s\n%s",
+	text := fmt.Appendf(nil, "apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosOperation\nmetadata:\n  name: %s\nspec:\n  clusterRef:\n    name: prod\n    id: \"%s\"\n  createdAt: %s\n  expiresAt: %s\n%s",
 		name, schema.ClusterID(a.w.bundle.ClusterID()), created.Format(time.RFC3339), created.Add(6*time.Hour).Format(time.RFC3339), body)
 	signature, err := operation.Sign(text, operation.Namespace("prod"), a.signer)
 	require.NoError(a.t, err)
