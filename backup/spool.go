@@ -22,7 +22,18 @@ const lockName = ".lock"
 // Spool is a private folder on disk for what is too large for memory. What a file in it holds is gone when the file is closed, and where
 // the operating system lets an open file lose its name, also when the process dies. A folder in it is gone when it is closed, and after a
 // crash at the next [OpenSpool].
-type Spool struct{ dir string }
+type Spool struct {
+	dir string
+	// free asks how much room the disk has.
+	free func(dir string) (int64, error)
+}
+
+// keptFree is what a snapshot on its way leaves free on the disk, and roomEvery after how many bytes of it that is asked: a machine that
+// sends without end must not fill the disk on which the agent keeps what it remembers of every cluster.
+const (
+	keptFree  = 512 << 20
+	roomEvery = 64 << 20
+)
 
 // OpenSpool makes the folder where it isn't there, for this user alone, and removes what a process that is gone left in it.
 func OpenSpool(dir string) (*Spool, error) {
@@ -44,7 +55,7 @@ func OpenSpool(dir string) (*Spool, error) {
 			return nil, fmt.Errorf("spool: removing what an earlier process left: %w", err)
 		}
 	}
-	return &Spool{dir: dir}, nil
+	return &Spool{dir: dir, free: diskspace.Free}, nil
 }
 
 // sweep removes a file, or a folder that no process holds. A folder without a lock may be one that is just being made.
@@ -74,7 +85,7 @@ func sweep(path string) error {
 
 // Free is how many bytes can still be written.
 func (s *Spool) Free() (int64, error) {
-	free, err := diskspace.Free(s.dir)
+	free, err := s.free(s.dir)
 	if err != nil {
 		return 0, fmt.Errorf("spool: %w", err)
 	}

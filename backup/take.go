@@ -153,7 +153,7 @@ func takeFrom(ctx context.Context, node Node, spool *Spool, passphrase Passphras
 	whole, revisions := newTrailer(), newRevisionReader()
 	besidePlain := beside(io.MultiWriter(whole, revisions))
 	defer besidePlain.wait()
-	if err := copyStream(besidePlain, sealing, &watchdog{reader: stream, timer: idle}); err != nil {
+	if err := copyStream(besidePlain, sealing, &watchdog{reader: stream, timer: idle}, spool.room); err != nil {
 		var local *spoolError
 		if errors.As(err, &local) {
 			return nil, err
@@ -176,10 +176,17 @@ func takeFrom(ctx context.Context, node Node, spool *Spool, passphrase Passphras
 }
 
 // copyStream copies a stream, and tells the errors of reading from those of the disk.
-func copyStream(check, sealing io.Writer, stream io.Reader) error {
+// room is asked now and then whether there is any left.
+func copyStream(check, sealing io.Writer, stream io.Reader, room func() error) error {
 	buffer := make([]byte, 64<<10)
-	for {
+	for unasked := 0; ; {
 		n, err := stream.Read(buffer)
+		if unasked += n; unasked >= roomEvery {
+			unasked = 0
+			if err := room(); err != nil {
+				return &spoolError{err}
+			}
+		}
 		if n > 0 {
 			_, _ = check.Write(buffer[:n]) // never fails
 			if _, err := sealing.Write(buffer[:n]); err != nil {
@@ -193,6 +200,16 @@ func copyStream(check, sealing io.Writer, stream io.Reader) error {
 			return fmt.Errorf("its stream broke off: %w", err)
 		}
 	}
+}
+
+// room says that a snapshot on its way has left too little of the disk free.
+func (s *Spool) room() error {
+	free, err := s.Free()
+	if err == nil && free < keptFree {
+		err = fmt.Errorf("spool: the snapshot is given up, because it left %d MiB free on the disk, and %d are kept for what else is there; make room in the spool folder, "+
+			"or give another disk with --spool", free>>20, keptFree>>20)
+	}
+	return err
 }
 
 func onDisk(err error) error {

@@ -176,12 +176,12 @@ func writeObject(into storer.EncodedObjectStorer, kind plumbing.ObjectType, data
 	return hash, nil
 }
 
-func (d *direct) commit(_ context.Context, tree, parent plumbing.Hash, message string) (plumbing.Hash, error) {
+func (d *direct) commit(_ context.Context, tree, parent plumbing.Hash, addition Addition) (plumbing.Hash, error) {
 	if d.author.Name == "" || d.author.Email == "" {
 		return plumbing.ZeroHash, ErrNoAuthor
 	}
 	who := object.Signature{Name: d.author.Name, Email: d.author.Email, When: d.clock.Now().UTC().Truncate(time.Second)}
-	made := object.Commit{Author: who, Committer: who, Message: message, TreeHash: tree, ParentHashes: []plumbing.Hash{parent}}
+	made := object.Commit{Author: who, Committer: who, Message: addition.Message, TreeHash: tree, ParentHashes: []plumbing.Hash{parent}}
 	encoded := &plumbing.MemoryObject{}
 	if err := made.Encode(encoded); err != nil {
 		return plumbing.ZeroHash, err
@@ -192,6 +192,9 @@ func (d *direct) commit(_ context.Context, tree, parent plumbing.Hash, message s
 	}
 	data, err := io.ReadAll(reader)
 	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	if data, err = addition.signed(data); err != nil {
 		return plumbing.ZeroHash, err
 	}
 	return d.write(plumbing.CommitObject, data)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"ichor.maesh.dev/internal/printable"
+	"ichor.maesh.dev/internal/signedcommit"
 )
 
 // pushAttempts is how often files are put on a branch's tip anew when others push to it meanwhile.
@@ -32,6 +33,8 @@ type Addition struct {
 	Files map[string][]byte
 	// Message is the commit's.
 	Message string
+	// Sign signs the object of the commit, where the user's own git doesn't; nil: then it isn't signed.
+	Sign func(object []byte) ([]byte, error)
 }
 
 // Added says what became of an [Addition].
@@ -61,7 +64,7 @@ type road interface {
 	// objects reads what was fetched, and write stores an object beside it.
 	objects() *store
 	write(kind plumbing.ObjectType, data []byte) (plumbing.Hash, error)
-	commit(ctx context.Context, tree, parent plumbing.Hash, message string) (plumbing.Hash, error)
+	commit(ctx context.Context, tree, parent plumbing.Hash, addition Addition) (plumbing.Hash, error)
 	// send has the branch point to a commit if it points to old still (zero: if it isn't there).
 	send(ctx context.Context, branch string, old, commit plumbing.Hash) error
 	close() error
@@ -203,11 +206,23 @@ func (r *Remote) make(ctx context.Context, onto plumbing.Hash, addition Addition
 			return failed(err)
 		}
 	}
-	commit, err := r.road.commit(ctx, tree, onto, addition.Message)
+	commit, err := r.road.commit(ctx, tree, onto, addition)
 	if err != nil {
 		return failed(err)
 	}
 	return commit, nil
+}
+
+// signed gives the object of a commit with its signature.
+func (a Addition) signed(object []byte) ([]byte, error) {
+	if a.Sign == nil {
+		return object, nil
+	}
+	signature, err := a.Sign(object)
+	if err != nil {
+		return nil, fmt.Errorf("sign the commit: %w", err)
+	}
+	return signedcommit.WithSignature(object, signature), nil
 }
 
 // put gives a folder with one file more, at a path below it.

@@ -236,19 +236,30 @@ func (u *userGit) write(kind plumbing.ObjectType, data []byte) (plumbing.Hash, e
 	return writeObject(u.store.storage, kind, data)
 }
 
-func (u *userGit) commit(ctx context.Context, tree, parent plumbing.Hash, message string) (plumbing.Hash, error) {
+func (u *userGit) commit(ctx context.Context, tree, parent plumbing.Hash, addition Addition) (plumbing.Hash, error) {
 	arguments := []string{"commit-tree", tree.String(), "-p", parent.String()}
 	if u.signs {
 		arguments = append(arguments, "-S")
 	}
-	out, err := u.run(ctx, []byte(message), append(arguments, "-F", "-")...)
+	out, err := u.run(ctx, []byte(addition.Message), append(arguments, "-F", "-")...)
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
 	if !isHash(out) {
 		return plumbing.ZeroHash, fmt.Errorf("git gave %.60q for a commit", out)
 	}
-	return plumbing.NewHash(out), nil
+	commit := plumbing.NewHash(out)
+	if u.signs || addition.Sign == nil {
+		return commit, nil
+	}
+	object, err := u.store.read(commit, plumbing.CommitObject, maxMeta)
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	if object, err = addition.signed(object); err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return u.write(plumbing.CommitObject, object)
 }
 
 func (u *userGit) send(ctx context.Context, branch string, old, commit plumbing.Hash) error {

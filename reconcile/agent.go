@@ -430,7 +430,6 @@ func (a *Agent) sortClusters(revision *gitsource.Revision) {
 		names = append(names, a.history.load(last).clusters()...)
 	}
 	a.mu.Lock()
-	known := len(a.workers)
 	said := why == a.untrusted
 	a.untrusted = why
 	a.mu.Unlock()
@@ -442,9 +441,11 @@ func (a *Agent) sortClusters(revision *gitsource.Revision) {
 		}
 		a.warnInside(f.fleet)
 	case !said:
-		a.log.Error("the newest revision is not acted upon", "commit", revision.Commit, "problem", why, "clusters", max(known, len(names)))
+		a.log.Error("the newest revision is not acted upon", "commit", revision.Commit, "problem", why)
 	}
-	a.sayRights(names)
+	if trusted != nil {
+		a.sayRights(names)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range names {

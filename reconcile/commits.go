@@ -106,7 +106,7 @@ func (j *commitJudge) seenSigned(line []*gitsource.Revision, verified string) in
 }
 
 // mostBack is how many commits are looked at for one that can be believed, from the newest on.
-const mostBack = 500
+const mostBack = 5000
 
 // errUntrusted says that no commit of a branch's recent history can be believed.
 var errUntrusted = errors.New("no commit of the branch may be acted upon")

@@ -192,6 +192,9 @@ func TestARewindThatIsAllowedMustBeSignedToo(t *testing.T) {
 	got := b.fold(place{applied: second, verified: second})
 	require.Nil(t, got.good)
 	b.requireStopped(got, b.repo.Tip("main"), "it is not signed")
+	// The one rewind that is allowed is not used up by it.
+	tip := b.signed("on top")
+	b.requireOn(b.fold(place{applied: second, verified: second}), tip)
 }
 
 func TestARewindIsRefusedHoweverItIsSigned(t *testing.T) {

@@ -287,6 +287,10 @@ func (d *decision) inOrder() []*schema.TalosMachine {
 func (d *decision) standing(m *schema.TalosMachine) verdict {
 	name := m.Metadata.Name
 	if d.next.Machines[name].Removed {
+		if seen, ok := d.in.see(name); ok && seen.Mode == talos.ModeConfigured {
+			return verdict{"RemovedAndBack", fmt.Sprintf("%s was removed, and runs again with the config and the keys that it had: it is kept out of etcd, and its kubelet "+
+				"makes its Node anew; nothing is done to it: wipe it (talosctl reset -n %s --graceful=false) or switch it off, and then delete its YAML from Git", name, m.Spec.Endpoint)}
+		}
 		return verdict{"Removed", fmt.Sprintf("%s was removed; delete its YAML from Git", name)}
 	}
 	if op := removing(d.next, name); op != nil {

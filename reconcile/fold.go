@@ -148,7 +148,13 @@ func (h *history) fold(ctx context.Context, cluster string, on place, head *gits
 		return folded{}, err
 	}
 	if base == nil {
-		return h.start(cluster, newest, on.now), nil
+		began := h.start(cluster, newest, on.now)
+		if began.good != nil { // one that is refused is no rewind that was let pass
+			h.mu.Lock()
+			h.rewindAllowed[cluster] = true
+			h.mu.Unlock()
+		}
+		return began, nil
 	}
 	commits, err := h.source.Since(ctx, on.applied, head.Commit)
 	if err != nil {
@@ -193,9 +199,6 @@ func (h *history) base(ctx context.Context, cluster, from string, head *gitsourc
 	if !descends {
 		h.mu.Lock()
 		allowed := h.allowRewind && !h.rewindAllowed[cluster]
-		if allowed {
-			h.rewindAllowed[cluster] = true
-		}
 		h.mu.Unlock()
 		if allowed {
 			return nil, nil

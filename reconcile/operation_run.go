@@ -108,7 +108,9 @@ func (d *decision) mayNotStart(op *statefile.OperationState, spec schema.Operati
 	}
 	for _, other := range d.next.Operations {
 		if other.Phase == statefile.OperationPaused && d.locks(other) {
-			return fmt.Sprintf("it waits for %s, which is paused: resume or cancel that first", other.Name)
+			of := fmt.Sprintf("%s --cluster %s --digest %s", other.Name, d.in.Cluster.Name(), other.Digest)
+			return fmt.Sprintf("it waits for %s, which is paused (%s): 'ichor run-op cancel %s' ends that one, 'ichor run-op resume %s --pause %d' goes on with it", other.Name,
+				other.FailureReason, of, of, other.Pause)
 		}
 	}
 	if why := d.lockTaken(); why != "" {

@@ -159,8 +159,11 @@ func (w *worker) standing(ctx context.Context, head *gitsource.Revision) (*fleet
 		// The state, where there is one, says what the cluster is on; to open it takes no more than a bundle of this cluster.
 		var found *fleetAt
 		_, err := w.agent.history.newestThat(head, func(r *gitsource.Revision) bool {
-			f := w.agent.history.load(r)
-			if f.fleet.Cluster(w.name) == nil || w.agent.history.start(w.name, f, now).good == nil {
+			if w.agent.history.commits.unsigned(r, now) != "" {
+				return false // what nobody signed isn't even read
+			}
+			f := w.agent.history.start(w.name, w.agent.history.load(r), now).good
+			if f == nil || f.fleet.Cluster(w.name) == nil {
 				return false
 			}
 			found = f

@@ -22,6 +22,7 @@ func (r *runOpRun) signDraft(ctx context.Context, signers *operation.AllowedSign
 	if err != nil {
 		return nil, cannot(err, "nothing was pushed")
 	}
+	r.signCommit = func(object []byte) ([]byte, error) { return operation.Sign(object, operation.CommitNamespace, signer) }
 	if err := ctx.Err(); err != nil {
 		return nil, cannot(fmt.Errorf("it was stopped, and nothing was pushed: %w", err), "")
 	}
@@ -91,7 +92,7 @@ func (r *runOpRun) push(ctx context.Context, signature []byte) error {
 	if op.Spec.Reason != "" {
 		message += "\n" + op.Spec.Reason + "\n"
 	}
-	added, err := r.desk.remote.Add(ctx, r.branch(), r.desk.watched, gitsource.Addition{Message: message, Files: map[string][]byte{
+	added, err := r.desk.remote.Add(ctx, r.branch(), r.desk.watched, gitsource.Addition{Message: message, Sign: r.signCommit, Files: map[string][]byte{
 		r.draft.Path: r.draft.Data, r.draft.Path + operation.SignatureSuffix: signature}})
 	switch {
 	case errors.Is(err, gitsource.ErrTaken):

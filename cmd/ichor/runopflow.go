@@ -30,6 +30,8 @@ type runOpRun struct {
 	state *statefile.State
 	draft *runop.Draft
 	plan  reconcile.OperationPlan
+	// signCommit signs the commit that brings the operation, with the key that signed it.
+	signCommit func(object []byte) ([]byte, error)
 }
 
 func (a *app) runOp(ctx context.Context, f *runOpFlags) error {

@@ -184,3 +184,9 @@ func clip(text string) string { return text[:min(len(text), 40)] }
 func isHash(text string) bool {
 	return len(text) == 40 && strings.Trim(text, "0123456789abcdef") == ""
 }
+
+// WithSignature gives the object of a commit that isn't signed with a signature in it, which is over object.
+func WithSignature(object, signature []byte) []byte {
+	header := "\n" + signatureHeader + " " + strings.ReplaceAll(strings.TrimRight(string(signature), "\n"), "\n", "\n ") + "\n\n"
+	return bytes.Replace(object, []byte("\n\n"), []byte(header), 1)
+}
