@@ -58,10 +58,18 @@ metadata:
 spec:
   clusterRef:
     name: prod
-    id: "%s"
+    id: %s
   createdAt: %s
   expiresAt: %s
-%s`, name, id, created.UTC().Format(time.RFC3339), created.Add(life).UTC().Format(time.RFC3339), body)
+%s`, name, idText(id), created.UTC().Format(time.RFC3339), created.Add(life).UTC().Format(time.RFC3339), body)
+}
+
+// idText is a cluster's ID as it stands in YAML: one that may be read as a number stands in quotes.
+func idText(id string) string {
+	if strings.Trim(id, "0123456789e") == "" {
+		return `"` + id + `"`
+	}
+	return id
 }
 
 func nodeBody(machine, uuid, action string) string {
