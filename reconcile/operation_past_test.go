@@ -128,20 +128,6 @@ func TestNoStateOfThePastBringsAnOperationBack(t *testing.T) {
 		reboots++
 		require.Equal(t, reboots, l.accepted("Reboot")["w-1"])
 	})
-	t.Run("without its audit/once object the state's own record is enough", func(t *testing.T) {
-		var once []string
-		require.NoError(t, l.store.List(context.Background(), "prod/audit/once/", "", func(o statefile.ObjectInfo) error {
-			once = append(once, o.Key)
-			return nil
-		}))
-		require.NotEmpty(t, once)
-		for _, key := range once {
-			require.NoError(t, l.store.Delete(context.Background(), key))
-		}
-		report := l.run(l.config("agent-without-once"), func(r Report) bool { return allReady(r) && r.Clusters[0].Passes.Count > 3 })
-		require.Equal(t, statefile.OperationCompleted, l.phaseOf(report, "both"))
-		require.Equal(t, reboots, l.accepted("Reboot")["w-1"])
-	})
 	t.Run("who may sign can't be read for a while: nothing starts, and later it does", func(t *testing.T) {
 		require.True(t, allReady(l.run(l.config("between-again"), allReady)))
 		l.push("waits", "ichor-operation@prod", nodeBody("w-1", l.uuid("w-1"), "reboot"))
