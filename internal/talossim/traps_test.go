@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -267,6 +269,41 @@ func TestFaultsOnCue(t *testing.T) {
 		require.Equal(t, codes.Unavailable, client.StatusCode(bootstrap(t.Context())))
 		require.Len(t, n.Accepted("Bootstrap"), 1)
 		b.voters(n, 1)
+	})
+	t.Run("an upload is cut short or damaged, and answered OK", func(t *testing.T) {
+		upload := bytes.Repeat([]byte("snapshot"), 1000)
+		file := filepath.Join(n.Dir(), "EPHEMERAL", "lib", "etcd.snapshot")
+		for kind, judge := range map[talossim.FaultKind]func(arrived []byte){
+			talossim.EndEarly: func(arrived []byte) {
+				require.Less(t, len(arrived), len(upload))
+				require.True(t, bytes.HasPrefix(upload, arrived))
+			},
+			talossim.Damage: func(arrived []byte) {
+				require.Len(t, arrived, len(upload))
+				require.NotEqual(t, upload, arrived)
+			},
+		} {
+			n.Inject(talossim.Fault{Method: "EtcdRecover", Kind: kind, Times: 1})
+			_, err := b.admin(n).EtcdRecover(t.Context(), bytes.NewReader(upload))
+			require.NoError(t, err)
+			arrived, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.NotEmpty(t, arrived)
+			judge(arrived)
+		}
+	})
+	t.Run("a machine that is told to reset runs its etcd until it stops, and one whose wipe fails comes back as it was", func(t *testing.T) {
+		before, boot := b.voters(n, 1)[0].GetId(), b.currentBoot(n)
+		reached := make(chan struct{}, 1)
+		n.Inject(talossim.Fault{Method: talossim.BeforeWipe, Kind: talossim.Fail, Times: 1, Text: "the partition is busy"})
+		goOn := n.Inject(talossim.Fault{Method: talossim.BeforeStopping, Kind: talossim.Hang, Times: 1, Reached: reached})
+		b.reset(n, wipe("EPHEMERAL"))
+		<-reached
+		require.Equal(t, before, b.voters(n, 1)[0].GetId())
+		require.Equal(t, boot, b.currentBoot(n))
+		goOn()
+		b.rebooted(n, boot)
+		require.Equal(t, before, b.voters(n, 1)[0].GetId())
 	})
 }
 

@@ -33,7 +33,7 @@ const (
 	// Panic: the handler panics.
 	Panic
 	// EndEarly: a stream of data ends after its first messages as if it were complete, as Talos's does when its own reading breaks off;
-	// of an upload the machine keeps what it got until then, and answers as if that were all.
+	// of an upload the machine keeps the half of the first message, and answers as if that were all.
 	EndEarly
 	// Stall: a stream of data brings its first messages and then nothing, as Talos's does when etcd hangs.
 	Stall
@@ -219,14 +219,17 @@ func (s *faultyStream) RecvMsg(message any) error {
 		return err
 	}
 	data, upload := message.(*common.Data)
-	if s.received++; kind == 0 || !upload {
+	if kind == 0 || !upload {
 		return nil
 	}
-	switch {
-	case kind == EndEarly && s.received > firstMessages:
+	s.received++
+	switch half := len(data.GetBytes()) / 2; {
+	case kind == EndEarly && s.received > 1:
 		return io.EOF
-	case kind == Damage && s.received == firstMessages && len(data.GetBytes()) > 0:
-		data.Bytes[0] ^= 1
+	case kind == EndEarly:
+		data.Bytes = data.Bytes[:half]
+	case kind == Damage && s.received == 1 && half > 0:
+		data.Bytes[half] ^= 1
 	}
 	return nil
 }
