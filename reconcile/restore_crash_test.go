@@ -70,6 +70,7 @@ func TestAnAgentKilledAtEveryPointOfARestore(t *testing.T) {
 // sampled kills at points that the seed draws, in a gentle restore and then in a full one of the same machines.
 func sampled(t *testing.T) {
 	l := newHurriedRestoreLab(t, "127.0.95.61", 3, 0)
+	l.patient = true
 	l.bringUp()
 	for _, p := range []perils{{name: "gentle", controlPlanes: 3}, {name: "full", controlPlanes: 3, full: true}} {
 		met := map[string]bool{}
@@ -83,6 +84,7 @@ func sampled(t *testing.T) {
 
 func (p perils) atEveryPoint(t *testing.T) {
 	l := newHurriedRestoreLab(t, p.first, p.controlPlanes, p.workers)
+	l.patient = true
 	l.bringUp()
 	count := crashmatrix.Of(t, "restore, "+p.name, crashmatrix.Simulated)
 	met, killed, rounds := map[string]bool{}, 0, 0
@@ -152,7 +154,7 @@ func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, dra
 }
 
 // untilWhole waits until a restore is whole. An agent that died may leave a call behind of which nobody can know whether it was sent: it is
-// waited for as if it had been, for ten minutes, and that is turned.
+// waited for as if it had been, for as much as ten minutes, and those are turned.
 func (l *restoreLab) untilWhole(name string) func(Report) bool {
 	said, since := "", time.Now()
 	return func(r Report) bool {
@@ -162,9 +164,9 @@ func (l *restoreLab) untilWhole(name string) func(Report) bool {
 			case op == nil:
 			case op.Message != said:
 				said, since = op.Message, time.Now()
-			case strings.Contains(said, " was told to ") && time.Since(since) > 10*time.Second:
+			case strings.Contains(said, " was told to ") && time.Since(since) > 3*time.Second:
 				since = time.Now()
-				l.turn(recovery.DefaultTiming().Again + time.Second)
+				l.turn(recovery.DefaultTiming().Again/4 + time.Second)
 			}
 		}
 		return whole(name)(r)

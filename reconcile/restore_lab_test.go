@@ -30,6 +30,8 @@ type restoreLab struct {
 	times turnedTimes
 	// generations counts what was written into etcd, agents those that ran.
 	generations, agents int
+	// patient: a restore may take as long as it likes, since a test turns the clock as often as it has to.
+	patient bool
 	// era counts restores: an etcd of one may be there again after the next.
 	era atomic.Int64
 }
@@ -82,6 +84,9 @@ func (l *restoreLab) config(writer string) Config {
 	config.RecoveryTiming.Settle = 300 * time.Millisecond
 	// What is asked for again after these is asked for because a test turned the clock, never because the host is busy.
 	config.RecoveryTiming.Again, config.RecoveryTiming.Broken = recovery.DefaultTiming().Again, recovery.DefaultTiming().Broken
+	if l.patient {
+		config.RecoveryTiming.Recover, config.RecoveryTiming.All = 20*time.Hour, 20*time.Hour
+	}
 	config.RecoverFlags = "--state " + l.store.Location()
 	config.NodeName = l.nodeName
 	config.Clocks = l.times
