@@ -199,12 +199,14 @@ func (e *etcdService) restore() error {
 	return nil
 }
 
-// trailerFits says whether a snapshot ends with the SHA-256 of what is before it. A file without a trailer, or that can't be read, is
-// for etcd to judge.
+// trailerFits says whether a snapshot ends with the SHA-256 of what is before it. A file that can't be read is for etcd to judge.
 func trailerFits(path string) bool {
 	data, err := os.ReadFile(path)
-	if err != nil || len(data)%512 != sha256.Size {
+	if err != nil {
 		return true
+	}
+	if len(data)%512 != sha256.Size {
+		return false // cut short, or never had one
 	}
 	sum := sha256.Sum256(data[:len(data)-sha256.Size])
 	return bytes.Equal(sum[:], data[len(data)-sha256.Size:])
