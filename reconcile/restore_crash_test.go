@@ -164,7 +164,7 @@ func (l *restoreLab) untilWhole(name string) func(Report) bool {
 			case op == nil:
 			case op.Message != said:
 				said, since = op.Message, time.Now()
-			case strings.Contains(said, " was told to ") && time.Since(since) > 3*time.Second:
+			case (strings.Contains(said, " was told to ") || strings.Contains(said, " reboots, to join")) && time.Since(since) > 3*time.Second:
 				since = time.Now()
 				l.turn(recovery.DefaultTiming().Again/4 + time.Second)
 			}
