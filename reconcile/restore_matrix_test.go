@@ -488,6 +488,7 @@ func straggler(l *restoreLab) {
 			return false
 		}, ample, 100*time.Millisecond)
 	})
+	was, _ := l.memberOf("cp-1", "cp-3")
 	since := l.tally(mutations()...)
 	var over []func()
 	for _, cp := range []string{"cp-1", "cp-2"} {
@@ -496,9 +497,13 @@ func straggler(l *restoreLab) {
 	l.restores("straggler", m, accepting)
 	rejoined := false
 	report := l.agent(l.turning("straggler", "cp-3 is member", recovery.DefaultTiming().Again+time.Minute, func(r Report) bool {
-		if !rejoined && since()["Reset"]["cp-3"] > 0 && since()["Reset"]["cp-1"] > 0 && since()["Reset"]["cp-2"] > 0 && l.memberOf("cp-1", "cp-3") {
-			rejoined = true
+		if !rejoined && since()["Reset"]["cp-3"] > 0 && since()["Reset"]["cp-1"] > 0 && since()["Reset"]["cp-2"] > 0 {
+			is, started := l.memberOf("cp-1", "cp-3")
+			rejoined = started && is != was
+		}
+		if rejoined && remove != nil {
 			remove()
+			remove = nil
 			for _, goOn := range over {
 				goOn()
 			}
@@ -510,11 +515,8 @@ func straggler(l *restoreLab) {
 	require.Equal(l.t, map[string]int{"cp-1": 1, "cp-2": 1, "cp-3": 2}, since()["Reset"])
 }
 
-// memberOf says whether a machine has data again and is in the etcd that answers on another one.
-func (l *restoreLab) memberOf(on, name string) (is bool) {
-	if !l.farm.Node(on).Powered() || !l.farm.Node(name).Powered() || l.farm.Node(name).BootID() == "" {
-		return false
-	}
+// memberOf gives the member that a machine is in the etcd that answers on another one, and whether it has started.
+func (l *restoreLab) memberOf(on, name string) (id uint64, started bool) {
 	l.etcd(on, func(ctx context.Context, client *clientv3.Client) {
 		listing, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -524,10 +526,12 @@ func (l *restoreLab) memberOf(on, name string) (is bool) {
 		}
 		url := "http://" + l.farm.Node(name).Address() + ":2380"
 		for _, member := range list.Members {
-			is = is || member.Name == name && len(member.PeerURLs) > 0 && member.PeerURLs[0] == url && len(member.ClientURLs) > 0
+			if len(member.PeerURLs) > 0 && member.PeerURLs[0] == url {
+				id, started = member.ID, member.Name != ""
+			}
 		}
 	})
-	return is
+	return id, started
 }
 
 // stragglersOfTheFirst restores a second time while members of what the first restore made are still about: another machine recovers, since

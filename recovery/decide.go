@@ -205,7 +205,7 @@ func (d *decision) act(kind ActionKind, name string, facts map[string]string, wh
 	if seen.Mode == talos.ModeMaintenance {
 		a.Boot = seen.Fingerprint
 	}
-	if last := d.m.last(kind, name); last != nil {
+	if last := d.m.last(kind, name); last != nil && !d.earlier(last) {
 		a.Attempt = last.Attempt
 		if last.Outcome != statefile.OutcomeRefused && !d.died(last) {
 			a.Attempt++
@@ -213,6 +213,10 @@ func (d *decision) act(kind ActionKind, name string, facts map[string]string, wh
 	}
 	return Step{Action: a}
 }
+
+// earlier says whether a call was begun before a person last had the restore go on. They saw what it came to: it counts against nothing any
+// more, or a resume would stop where it was paused.
+func (d *decision) earlier(i *Intent) bool { return i.At.Before(d.m.Resumed) }
 
 // died says whether the process of a call died over it, of those calls that are only decided on again once the machine shows no effect: that
 // proves nothing about the machine, so that it doesn't count against it.
@@ -360,7 +364,7 @@ func (d *decision) reset(name, reason, why string, most int) Step {
 			return wait("%s was told to wipe its EPHEMERAL partition and reboot", name)
 		}
 	}
-	if last.Attempt >= most {
+	if last.Attempt >= most && !d.earlier(last) {
 		return stop("%s was reset %d times and holds etcd data again or still: look at its console", name, last.Attempt)
 	}
 	return d.act(ActReset, name, facts, why)

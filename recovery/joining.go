@@ -153,7 +153,7 @@ func (d *decision) unjam(on string, members []talos.EtcdMember) Step {
 		}
 		tries, last := 0, time.Time{}
 		for _, i := range d.m.Intents {
-			if i.Action == ActRemoveMember && i.Facts[factMember] == id && !neverSent(&i) {
+			if i.Action == ActRemoveMember && i.Facts[factMember] == id && !neverSent(&i) && !d.earlier(&i) {
 				tries, last = max(tries, i.Attempt), i.At
 			}
 		}
@@ -192,6 +192,8 @@ func (d *decision) reboot(name string) Step {
 	if last != nil && last.BootID == d.Seen[name].BootID && !neverSent(last) {
 		switch {
 		case d.since(last) <= d.Timing.Again:
+		case d.earlier(last):
+			return d.act(ActReboot, name, map[string]string{"data": "absent"}, name+" shows no trace of the reboot that it was told before the pause: it is rebooted now")
 		case last.Outcome == "" && last.Epoch != d.m.Driver.Epoch && last.Attempt < maxReboots:
 			// Its process died over it, and what that had not sent by then never comes.
 			return d.act(ActReboot, name, map[string]string{"data": "absent"}, name+" shows no trace of a reboot that an earlier run had begun: it is rebooted now")
@@ -200,7 +202,7 @@ func (d *decision) reboot(name string) Step {
 		}
 		return wait("%s reboots, to join anew", name)
 	}
-	if last != nil && last.Attempt >= maxReboots {
+	if last != nil && last.Attempt >= maxReboots && !d.earlier(last) {
 		return stop("%s was rebooted %d times and its etcd still gives up joining: %s", name, last.Attempt, d.Seen[name].Etcd.ServiceMessage)
 	}
 	if last != nil && d.since(last) < d.Timing.Retry {

@@ -74,7 +74,7 @@ func (d *decision) leave(name string, members []talos.EtcdMember) Step {
 	case last == nil:
 	case last.Outcome == statefile.OutcomeOK && d.since(last) < d.Timing.Again, d.since(last) < d.growing(last.Attempt), last.Outcome == "" && d.since(last) < d.Timing.Again:
 		return wait("%s was told to leave etcd: %s", name, nameOr(last.Message, nameOr(seen.Etcd.ServiceMessage, "it does")))
-	case last.Attempt >= maxLeaves && !d.died(last):
+	case last.Attempt >= maxLeaves && !d.died(last) && !d.earlier(last):
 		return stop("%s was told to leave etcd %d times and has not: %s", name, last.Attempt, nameOr(last.Message, "it gave no reason"))
 	}
 	return d.act(ActLeave, name, map[string]string{"data": "present"}, fmt.Sprintf("%s leaves the etcd that is given up; %s holds it to the end", name, d.m.Holder))

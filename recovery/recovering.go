@@ -88,7 +88,7 @@ func (d *decision) send(after string) Step {
 	name := d.m.Target
 	seen := d.Seen[name]
 	up, tried := d.m.last(ActUpload, name), d.m.last(ActRecover, name)
-	if tried != nil && tried.Attempt >= maxRecoveries && tried.Outcome != statefile.OutcomeRefused && !d.died(tried) {
+	if tried != nil && tried.Attempt >= maxRecoveries && tried.Outcome != statefile.OutcomeRefused && !d.died(tried) && !d.earlier(tried) {
 		return stop("%s was told to recover %d times%s", name, tried.Attempt, nameOr(after, "; look at its console"))
 	}
 	if tried != nil && tried.Outcome == statefile.OutcomeRefused && d.since(tried) < d.Timing.Retry {
@@ -164,7 +164,7 @@ func (d *decision) broken(why string) Step {
 	name, resets := d.m.Target, 0
 	seen := d.Seen[name]
 	for _, i := range d.m.Intents {
-		if i.Action == ActReset && i.Machine == name && i.Facts["reason"] == "broken" && i.BootID != seen.BootID {
+		if i.Action == ActReset && i.Machine == name && i.Facts["reason"] == "broken" && i.BootID != seen.BootID && !d.earlier(&i) {
 			resets++
 		}
 	}
