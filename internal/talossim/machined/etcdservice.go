@@ -30,8 +30,8 @@ const (
 	etcdRestartEvery   = 5 * time.Second
 )
 
-// joinFloor is for a host that is so busy that etcd takes a minute to answer.
-const joinFloor = 90 * time.Second
+// joinFloor is for a host that is so busy that etcd takes long to answer; a change that raft drops costs its caller all of it.
+const joinFloor = 45 * time.Second
 
 const (
 	etcdDataPath     = "/var/lib/etcd"
