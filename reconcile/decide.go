@@ -382,6 +382,7 @@ func (d *decision) tell(says map[string]verdict) {
 
 // remember keeps of each machine what a later pass rests on when the machine doesn't answer.
 func (d *decision) remember() {
+	d.next.AgentOn = d.agentOn()
 	for name, memory := range d.next.Machines {
 		seen, ok := d.in.see(name)
 		if !ok || seen.Mode != talos.ModeConfigured {

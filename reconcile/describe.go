@@ -22,13 +22,21 @@ type OperationPlan struct {
 	Confirm string `json:"confirm,omitempty"`
 	// Namespace is what the signature is made for.
 	Namespace string `json:"namespace"`
+	// Of a restore: what is restored, what is lost for good, and the command that ends it by hand.
+	Restores []string `json:"restores,omitempty"`
+	Lost     []string `json:"lost,omitempty"`
+	WayOut   string   `json:"wayOut,omitempty"`
 }
 
 // DescribeOperation says what an operation on a cluster does step by step, as the procedures do it, and what can be known
 // beforehand of what speaks against it. state is what is remembered of the cluster; nil where it wasn't read. objections are the
 // findings of the repository's rules on the operation.
 func DescribeOperation(cluster Cluster, state *statefile.State, op *schema.TalosOperation, objections ...string) OperationPlan {
-	d := &description{cluster: cluster, state: state, spec: op.Spec, plan: OperationPlan{Steps: []string{}, Warnings: []string{}, Blockers: []string{}}}
+	return describe(cluster, state, op, nil, objections...)
+}
+
+func describe(cluster Cluster, state *statefile.State, op *schema.TalosOperation, known *RestoreKnown, objections ...string) OperationPlan {
+	d := &description{cluster: cluster, state: state, spec: op.Spec, known: known, plan: OperationPlan{Steps: []string{}, Warnings: []string{}, Blockers: []string{}}}
 	d.named = d.operationNamed()
 	d.plan.Confirm = confirmOf(op.Spec)
 	d.plan.Namespace = operation.Namespaces(op.Spec, d.named != nil && d.named.Override)[0]
@@ -75,6 +83,8 @@ type description struct {
 	spec    schema.OperationSpec
 	// named is what the state has of the operation that a resume or cancel names.
 	named *statefile.OperationState
+	// known is of a restore, and nil where nothing was found out.
+	known *RestoreKnown
 	plan  OperationPlan
 }
 

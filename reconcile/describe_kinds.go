@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -245,32 +244,6 @@ func (d *description) bootstrap(ref schema.MachineRef) {
 		}
 		d.block("the bootstrap of %s %s on %s at %s, and a second one would make a second cluster", d.cluster.Name(), when, record.Machine,
 			record.At.UTC().Format(time.RFC3339))
-	}
-}
-
-func (d *description) restore(restore schema.RestoreOperation) {
-	names := strings.Join(slices.Sorted(maps.Keys(restore.ControlPlanes)), ", ")
-	d.step("nothing is changed before the snapshot %s was fetched, opened and compared with its signed digest; where etcd answers, a snapshot of now is stored first",
-		restore.Snapshot.Name)
-	d.step("etcd's data is taken from the control planes: where etcd is healthy with two or more members all but one leave it, and that one is reset (EPHEMERAL is wiped); "+
-		"else all of them are reset (%s)", names)
-	raised := "its revision raised so that whatever lives through this reads everything anew"
-	if restore.RevisionBump != nil && !*restore.RevisionBump {
-		raised = "its revision left as it is"
-		d.warn("revisionBump: false winds etcd's revision back: controllers and pods that watch the API and live through this may be wrong without an error, for as long as they run; " +
-			"kubelets, kube-proxy, cilium and flannel are begun anew, all others are yours to restart")
-	}
-	d.step("the snapshot is restored on one of them, %s, and compared with what was stored", raised)
-	d.step("the others join that; those that left are rebooted for it, one at a time, without a drain")
-	d.step("when the Kubernetes API answers, the kubelets of machines that were neither wiped nor rebooted are restarted, and their pods of kube-proxy, cilium and " +
-		"kube-flannel are replaced one by one; what doesn't come right within ten minutes is said, and fails nothing")
-	d.warn("everything that was written to %s since the snapshot is lost", d.cluster.Name())
-	d.warn("the Kubernetes API of %s goes away meanwhile; pods run on", d.cluster.Name())
-	if len(restore.Without) > 0 {
-		d.warn("not waited for, because they are off for good: %s", strings.Join(slices.Sorted(maps.Keys(restore.Without)), ", "))
-	}
-	if restore.LocalDataLoss != "" {
-		d.warn("local and hostPath volumes on control planes that are reset are lost (accepted)")
 	}
 }
 

@@ -191,6 +191,9 @@ func TestPlans(t *testing.T) {
 		for n, step := range plan.Steps {
 			fmt.Fprintf(&out, "%d. %s\n", n+1, step)
 		}
+		for _, lost := range plan.Lost {
+			fmt.Fprintf(&out, "lost: %s\n", lost)
+		}
 		for _, warning := range plan.Warnings {
 			fmt.Fprintf(&out, "know: %s\n", warning)
 		}

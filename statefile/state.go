@@ -14,6 +14,8 @@ type State struct {
 	Cluster       ClusterIdentity `json:"cluster"`
 	// Writer is the process that may decide for this cluster. Who finds another one stops.
 	Writer Writer `json:"writer"`
+	// AgentOn is the machine of this cluster that the writer runs on; empty: it runs elsewhere.
+	AgentOn string `json:"agentOn,omitempty"`
 	// Origin says how this state came to be: "new" (every wanted control plane was seen in maintenance mode and nothing
 	// spoke of a past) or "lost" (there may be a past that this state doesn't know).
 	Origin Origin `json:"origin,omitempty"`

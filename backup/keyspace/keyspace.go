@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strings"
 
 	"go.etcd.io/bbolt"
@@ -20,6 +21,9 @@ const (
 	// setSize is how many keys are remembered at a time, at some 40 bytes each. A key space with more entries is walked once for each such
 	// share of it.
 	setSize = 400_000
+	// mostNodes and longestNode bound what is kept of a database that holds anything.
+	mostNodes, longestNode = 5_000, 253
+	nodePrefix             = "/registry/minions/"
 )
 
 // Counts is what a key space holds.
@@ -27,6 +31,8 @@ type Counts struct {
 	Revision  int64            `json:"revision"`
 	Keys      int64            `json:"keys"`
 	Resources map[string]int64 `json:"resources,omitempty"`
+	// Nodes are the names of its Kubernetes Nodes, sorted: the first [mostNodes] that were met.
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 // Count is [CountUpTo] for all there is.
@@ -60,6 +66,7 @@ func CountUpTo(db *bbolt.DB, upTo int64) (Counts, error) {
 				return err
 			}
 		}
+		slices.Sort(counts.Nodes)
 		return nil
 	})
 	return counts, err
@@ -91,6 +98,9 @@ func countShare(bucket *bbolt.Bucket, seed maphash.Seed, shares, share uint64, u
 		counts.Keys++
 		if resource := resourceOf(key); resource != "" {
 			counts.Resources[resource]++
+		}
+		if node, is := bytes.CutPrefix(key, []byte(nodePrefix)); is && len(node) <= longestNode && len(counts.Nodes) < mostNodes {
+			counts.Nodes = append(counts.Nodes, string(node))
 		}
 	}
 	return nil

@@ -52,7 +52,16 @@ func TestOnlyTheNewestEntryOfAKeyCountsUnlessItIsItsDeletion(t *testing.T) {
 		entry{revision: 7, key: "/registry/apiextensions.k8s.io/customresourcedefinitions/c"}, entry{revision: 8, key: "mine"})
 	counts, err := Count(db)
 	require.NoError(t, err)
-	require.Equal(t, Counts{Revision: 8, Keys: 4, Resources: map[string]int64{"pods": 1, "nodes": 1, "apiextensions.k8s.io/customresourcedefinitions": 1}}, counts)
+	require.Equal(t, Counts{Revision: 8, Keys: 4, Resources: map[string]int64{"pods": 1, "nodes": 1, "apiextensions.k8s.io/customresourcedefinitions": 1},
+		Nodes: []string{"cp-1"}}, counts)
+}
+
+func TestNodesAreNamedOnceAndOnlyThoseThatAreThere(t *testing.T) {
+	db := database(t, entry{revision: 2, key: "/registry/minions/w-2"}, entry{revision: 3, key: "/registry/minions/cp-1"}, entry{revision: 4, key: "/registry/minions/w-2"},
+		entry{revision: 5, key: "/registry/minions/w-1"}, entry{revision: 6, key: "/registry/minions/w-1", deleted: true}, entry{revision: 7, key: "/registry/minions"})
+	counts, err := Count(db)
+	require.NoError(t, err)
+	require.Equal(t, []string{"cp-1", "w-2"}, counts.Nodes)
 }
 
 func TestWhatCameAfterARevisionIsLeftOut(t *testing.T) {

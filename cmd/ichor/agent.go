@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -187,12 +188,9 @@ func (a *app) runAgent(ctx context.Context, f *agentFlags) error {
 
 // recoverFlags are those with which 'ichor restore --recover-cluster' reaches the same state and opens the same files.
 func (f *agentFlags) recoverFlags() string {
-	text := "--fleet CHECKOUT"
-	if f.state.url != "" {
-		text += " --state " + quoted(f.state.url)
-	}
-	for _, file := range f.state.identities {
-		text += " --age-identity " + quoted(file)
+	text := "--fleet CHECKOUT" + f.state.typed()
+	if f.timeScale != 1 {
+		text += " --time-scale " + strconv.FormatFloat(f.timeScale, 'g', -1, 64)
 	}
 	return text
 }

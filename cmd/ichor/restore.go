@@ -19,12 +19,12 @@ type restoreFlags struct {
 	backupFlags
 	state stateFlags
 
-	recover, startOver, bump bool
-	snapshot                 string
-	controlPlanes            []string
-	without, wipe, trusted   []string
-	spool, work, confirm     string
-	timeScale                float64
+	recover, live, startOver, bump bool
+	snapshot                       string
+	controlPlanes                  []string
+	without, wipe, trusted         []string
+	spool, work, confirm           string
+	timeScale                      float64
 
 	// Made of them:
 	name     string
@@ -38,22 +38,36 @@ type restoreFlags struct {
 
 func (a *app) restoreCommand() *cobra.Command {
 	f := &restoreFlags{}
+	var live *liveRestore
 	cmd := &cobra.Command{
-		Use:   "restore --recover-cluster",
+		Use:   "restore --live | --recover-cluster",
 		Short: "Bring a cluster's etcd back from a snapshot",
-		Long: `Brings a cluster back whose etcd is lost: from its secrets bundle, a snapshot, and its control planes, which may be fresh machines in
-maintenance mode or configured ones whose etcd is empty. No agent, no Kubernetes and no state are needed.
+		Long: `There are two restores. docs/recovery.md is the page for both, and says which one it is.
 
+--live is for a cluster that works, or has an agent that does: a signed operation has the agent put a snapshot in the place of its etcd. It
+says what would be done and what is lost, asks for the cluster's name, signs, pushes, and follows it to its end. It takes the flags of
+'ichor run-op etcd-restore', of which it is the short form.
+
+--recover-cluster is for a cluster whose etcd is lost: from its secrets bundle, a snapshot, and its control planes, which may be fresh
+machines in maintenance mode or configured ones whose etcd is empty. No agent, no Kubernetes and no state are needed.
 It shows what it would do and asks for the cluster's name. Then one control plane recovers etcd from the snapshot and the others join it.
-A control plane that holds etcd data is refused unless --wipe names it. Killed or broken off at any moment, the same command goes on.
-docs/recovery.md is the page for it.`,
-		Example: `  ichor restore --recover-cluster --fleet . --cluster prod --age-identity key.txt --state s3://ichor/prod
+A control plane that holds etcd data is refused unless --wipe names it. Killed or broken off at any moment, the same command goes on.`,
+		Example: `  ichor restore --live --cluster prod --state s3://ichor/prod --age-identity key.txt
+  ichor restore --live --cluster prod --snapshot etcd-20261129T100000Z.snapshot.age --age-identity key.txt --dry-run
+  ichor restore --recover-cluster --fleet . --cluster prod --age-identity key.txt --state s3://ichor/prod
   ichor restore --recover-cluster --bundle secrets.yaml --cluster prod --file etcd-20261129T100000Z.snapshot.age \
     --control-plane cp-1=10.0.0.11 --control-plane cp-2=10.0.0.12 --control-plane cp-3=10.0.0.13`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !f.recover {
-				return usageError(errors.New("which restore is meant was not said"), "give --recover-cluster, for a cluster whose etcd is lost")
+			switch {
+			case f.recover == f.live:
+				return usageError(errors.New("which restore is meant was not said"),
+					"give --live where etcd or an agent works, or --recover-cluster where the cluster's etcd is lost; docs/recovery.md says which")
+			case f.live:
+				return a.restoreLive(cmd.Context(), cmd, live)
+			}
+			if err := live.refuseLive(cmd); err != nil {
+				return err
 			}
 			return f.goesOn(cmd, a.recoverCluster(cmd, f))
 		},
@@ -62,6 +76,7 @@ docs/recovery.md is the page for it.`,
 	f.addFile(cmd)
 	f.state.addPlace(cmd)
 	flags := cmd.Flags()
+	flags.BoolVar(&f.live, "live", false, "the cluster works, or has an agent that does: have the agent restore a snapshot, by a signed operation")
 	flags.BoolVar(&f.recover, "recover-cluster", false, "the cluster's etcd is lost: recover it on control planes that are empty")
 	flags.StringVar(&f.snapshot, "snapshot", "latest", "the snapshot's name in the bucket, as 'ichor backup list' shows it, or latest")
 	flags.StringArrayVar(&f.controlPlanes, "control-plane", nil,
@@ -76,6 +91,7 @@ docs/recovery.md is the page for it.`,
 	flags.StringVar(&f.work, "work", "", "where the recovery's marker is kept when the snapshot is a file (default: in the user's cache folder)")
 	flags.StringVar(&f.confirm, "confirm", "", "the cluster's name, which is asked for otherwise")
 	flags.Float64Var(&f.timeScale, "time-scale", 1, "how many times as fast the time of the machines runs; for simulated ones only")
+	live = a.addLive(cmd)
 	return cmd
 }
 

@@ -22,7 +22,7 @@ The fleet is read at the tip of that branch. With --state what runs or is paused
   ichor run-op node remove w-1 --dry-run
   ichor run-op resume 20261129-reboot-w-1 --state s3://ichor/prod`,
 	}
-	cmd.AddCommand(a.runOpNodeCommand(), a.runOpBackupCommand(), a.runOpAdoptCommand(), a.runOpBootstrapCommand(), a.runOpResumeCommand(), a.runOpCancelCommand())
+	cmd.AddCommand(a.runOpNodeCommand(), a.runOpBackupCommand(), a.runOpRestoreCommand(), a.runOpAdoptCommand(), a.runOpBootstrapCommand(), a.runOpResumeCommand(), a.runOpCancelCommand())
 	return cmd
 }
 
@@ -34,6 +34,8 @@ type runOpFlags struct {
 	follow  followFlags
 	sign    opSignFlags
 	request runop.Request
+	// restore is of an etcd-restore, else nil.
+	restore *restoreOpFlags
 
 	confirm, branch, output              string
 	yes, dryRun, noPush, print, viaState bool
@@ -68,6 +70,11 @@ func (f *runOpFlags) addConfirm(cmd *cobra.Command, what string) {
 func (f *runOpFlags) check(a *app) error {
 	if err := checkOutput(a, f.output); err != nil {
 		return err
+	}
+	if f.restore != nil {
+		if err := f.restore.check(); err != nil {
+			return err
+		}
 	}
 	ways := 0
 	for _, chosen := range []bool{f.noPush, f.print, f.viaState, f.branch != ""} {

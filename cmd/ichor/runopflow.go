@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/internal/scrub"
 	"ichor.maesh.dev/operation"
 	"ichor.maesh.dev/reconcile"
@@ -28,8 +29,11 @@ type runOpRun struct {
 	// store is nil where no state was named; state is nil where nothing of the cluster is in it.
 	store statefile.Store
 	state *statefile.State
-	draft *runop.Draft
-	plan  reconcile.OperationPlan
+	// known is what was found out for a restore, else nil; passphrase opens its snapshots.
+	known      *reconcile.RestoreKnown
+	passphrase backup.Passphrase
+	draft      *runop.Draft
+	plan       reconcile.OperationPlan
 	// signCommit signs the commit that brings the operation, with the key that signed it.
 	signCommit func(object []byte) ([]byte, error)
 }
@@ -108,6 +112,11 @@ func (r *runOpRun) prepare(ctx context.Context) (err error) {
 	if err := r.loadState(ctx); err != nil {
 		return err
 	}
+	if f.restore != nil {
+		if err := r.prepareRestore(ctx); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.request.Action == schema.ActionRemove:
 		f.request.Confirm = f.request.Target
@@ -127,7 +136,7 @@ func (r *runOpRun) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.plan = runop.Plan(engine, r.desk.fleet, r.state, r.draft, now)
+	r.plan = runop.Plan(engine, r.desk.fleet, r.state, r.draft, r.known, now)
 	return nil
 }
 
@@ -249,8 +258,13 @@ func (r *runOpRun) showPlan() error {
 		}
 	}
 	fmt.Fprintf(to, "  fleet: %s\n", r.clean(r.desk.readAt))
+	r.list(to, "what is restored:", r.plan.Restores, false)
 	r.list(to, "what is done:", r.plan.Steps, true)
+	r.list(to, "what is lost:", r.plan.Lost, false)
 	r.list(to, "what to know:", r.plan.Warnings, false)
+	if r.plan.WayOut != "" {
+		r.list(to, "the way out, if it stops half way (write it down):", []string{r.plan.WayOut}, false)
+	}
 	r.list(to, "blocked:", r.plan.Blockers, false)
 	return nil
 }

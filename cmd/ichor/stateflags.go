@@ -45,6 +45,24 @@ func (f *stateFlags) load() (*sealed.Identities, error) {
 	return identities, nil
 }
 
+// typed are these flags as they were given, to be typed for another command.
+func (f *stateFlags) typed() string {
+	text := ""
+	for _, flag := range []struct{ name, value string }{{"state", f.url}, {"state-credentials", f.credentials}, {"state-endpoint", f.endpoint}, {"state-region", f.region},
+		{"state-ca", f.ca}} {
+		if flag.value != "" {
+			text += " --" + flag.name + " " + quoted(flag.value)
+		}
+	}
+	if f.addressing != "" && f.addressing != "auto" {
+		text += " --state-addressing " + quoted(f.addressing)
+	}
+	for _, file := range f.identities {
+		text += " --age-identity " + quoted(file)
+	}
+	return text
+}
+
 // open opens the store. As agent it takes what only one agent may hold. The keys become known to the scrubber.
 func (f *stateFlags) open(ctx context.Context, scrubber *scrub.Scrubber, agent bool) (statefile.Store, error) {
 	if f.url == "" {

@@ -2,12 +2,14 @@ package runop
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"ichor.maesh.dev/internal/printable"
 	"ichor.maesh.dev/operation"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
@@ -109,6 +111,12 @@ func specOf(target *Target, request Request, options Options) (schema.OperationS
 		}
 	case schema.OperationEtcdBackup:
 		spec.EtcdBackup = &schema.EtcdBackupOperation{BackupRef: schema.NameRef{Name: target.Backup.Metadata.Name}}
+	case schema.OperationEtcdRestore:
+		restore, err := target.restore(request, options.State)
+		if err != nil {
+			return spec, err
+		}
+		spec.EtcdRestore = restore
 	case schema.OperationResume:
 		spec.Resume = &schema.ResumeOperation{Operation: request.Target, Digest: request.Digest, Pause: request.Pause}
 	case schema.OperationCancel:
@@ -137,6 +145,41 @@ func (t *Target) ref(request Request, state *statefile.State) (schema.MachineRef
 	return ref, nil
 }
 
+// restore names every wanted control plane with the UUID that Git declares: those that are restored on, and those that are off for good.
+func (t *Target) restore(request Request, state *statefile.State) (*schema.RestoreOperation, error) {
+	asked := request.Restore
+	restore := &schema.RestoreOperation{BackupRef: schema.NameRef{Name: t.Backup.Metadata.Name}, Snapshot: asked.Snapshot, Confirm: request.Confirm,
+		ControlPlanes: map[string]string{}, LocalDataLoss: asked.LocalDataLoss, AcceptUnlisted: asked.AcceptUnlisted}
+	if asked.PlainRevision {
+		no := false
+		restore.RevisionBump = &no
+	}
+	for _, m := range t.Cluster.Machines {
+		name := m.Metadata.Name
+		removed := state != nil && state.Machines[name] != nil && state.Machines[name].Removed
+		if m.Spec.Role != schema.RoleControlPlane || !m.Spec.Approved || removed {
+			continue
+		}
+		if !slices.Contains(asked.Without, name) {
+			restore.ControlPlanes[name] = m.Spec.UUID
+			continue
+		}
+		if restore.Without == nil {
+			restore.Without = map[string]string{}
+		}
+		restore.Without[name] = m.Spec.UUID
+	}
+	for _, name := range asked.Without {
+		if restore.Without[name] == "" {
+			return nil, usage("leave it out, or name one of them", "--without %s names none of the control planes of %s", printable.Text(name), t.Cluster.Name())
+		}
+	}
+	if len(restore.ControlPlanes) == 0 {
+		return nil, usage("for a cluster that is gone: ichor restore --recover-cluster", "no control plane of %s is left to restore on", t.Cluster.Name())
+	}
+	return restore, nil
+}
+
 // longestName is that of an RFC 1123 label.
 const longestName = 63
 
@@ -149,7 +192,9 @@ func nameFor(request Request, target *Target, options Options) string {
 		what = request.Action
 	}
 	on := request.Target
-	if target.Backup != nil {
+	if request.Kind == schema.OperationEtcdRestore {
+		on = target.Cluster.Name() // what is restored is the cluster
+	} else if target.Backup != nil {
 		on = target.Backup.Metadata.Name
 	}
 	base := notInNames.ReplaceAllString(strings.ToLower(options.Now.UTC().Format("20060102")+"-"+what+"-"+on), "-")
@@ -201,6 +246,8 @@ func (w *writer) body(spec schema.OperationSpec) {
 	case spec.EtcdBackup != nil:
 		w.open(2, "backupRef")
 		w.line(3, "name", spec.EtcdBackup.BackupRef.Name)
+	case spec.EtcdRestore != nil:
+		w.restore(*spec.EtcdRestore)
 	case spec.Adopt != nil:
 		w.machine(spec.Adopt.MachineRef)
 	case spec.Bootstrap != nil:
@@ -213,6 +260,33 @@ func (w *writer) body(spec schema.OperationSpec) {
 	case spec.Cancel != nil:
 		w.line(2, "operation", spec.Cancel.Operation)
 		w.line(2, "digest", spec.Cancel.Digest)
+	}
+}
+
+func (w *writer) restore(r schema.RestoreOperation) {
+	w.open(2, "backupRef")
+	w.line(3, "name", r.BackupRef.Name)
+	w.open(2, "snapshot")
+	w.line(3, "name", r.Snapshot.Name)
+	w.line(3, "sha256", r.Snapshot.SHA256)
+	w.line(2, "confirm", r.Confirm)
+	w.uuids("controlPlanes", r.ControlPlanes)
+	w.uuids("without", r.Without)
+	w.line(2, "localDataLoss", r.LocalDataLoss)
+	if r.RevisionBump != nil {
+		w.plain(2, "revisionBump", fmt.Sprint(*r.RevisionBump))
+	}
+	w.flag(2, "acceptUnlisted", r.AcceptUnlisted)
+}
+
+// uuids writes machines with their UUIDs, sorted by name.
+func (w *writer) uuids(key string, byName map[string]string) {
+	if len(byName) == 0 {
+		return
+	}
+	w.open(2, key)
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		w.line(3, scalar(name), byName[name])
 	}
 }
 

@@ -57,10 +57,14 @@ func TestEveryKindIsWrittenAsItIsRead(t *testing.T) {
 		"forfeit":         node("etcd-forfeit-leadership", "cp-1"),
 		"remove":          node("remove", "cp-1", func(r *runop.Request) { r.Gone = true }),
 		"etcd-backup":     request("etcd-backup", "", "", of("prod")),
-		"adopt":           request("adopt", "", "cp-1"),
-		"bootstrap":       request("bootstrap", "", "cp-1", func(r *runop.Request) { r.Confirm = "prod" }),
-		"resume":          request("resume", "", "some-op", of("prod"), func(r *runop.Request) { r.Digest, r.Pause = digest, 3 }),
-		"cancel":          request("cancel", "", "some-op", of("prod"), func(r *runop.Request) { r.Digest = digest }),
+		"etcd-restore": request("etcd-restore", "", "", of("prod"), func(r *runop.Request) {
+			r.Confirm, r.Restore = "prod", runop.RestoreRequest{Snapshot: schema.SnapshotRef{Name: "etcd-20261130T090000Z.snapshot.age", SHA256: digest}, Without: []string{"cp-3"},
+				LocalDataLoss: "accepted", PlainRevision: true, AcceptUnlisted: true}
+		}),
+		"adopt":     request("adopt", "", "cp-1"),
+		"bootstrap": request("bootstrap", "", "cp-1", func(r *runop.Request) { r.Confirm = "prod" }),
+		"resume":    request("resume", "", "some-op", of("prod"), func(r *runop.Request) { r.Digest, r.Pause = digest, 3 }),
+		"cancel":    request("cancel", "", "some-op", of("prod"), func(r *runop.Request) { r.Digest = digest }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			draft, err := write(load(t, files()), r)
@@ -76,6 +80,13 @@ func TestEveryKindIsWrittenAsItIsRead(t *testing.T) {
 				require.Equal(t, r.AllowLeader, read.Spec.Node.AllowLeader)
 				require.Equal(t, r.Gone, read.Spec.Node.Gone)
 				require.Equal(t, uuid(1), read.Spec.Node.MachineRef.UUID)
+			case read.Spec.EtcdRestore != nil:
+				no := false
+				require.Equal(t, schema.RestoreOperation{BackupRef: schema.NameRef{Name: "hourly"}, Snapshot: r.Restore.Snapshot, Confirm: "prod",
+					ControlPlanes: map[string]string{"cp-1": uuid(1), "cp-2": uuid(2)}, Without: map[string]string{"cp-3": uuid(3)}, LocalDataLoss: "accepted",
+					RevisionBump: &no, AcceptUnlisted: true}, *read.Spec.EtcdRestore)
+				require.Equal(t, "20261130-etcd-restore-prod", read.Metadata.Name)
+				require.True(t, draft.Override)
 			case read.Spec.EtcdBackup != nil:
 				require.Equal(t, "hourly", read.Spec.EtcdBackup.BackupRef.Name)
 				require.Equal(t, "20261130-etcd-backup-hourly", read.Metadata.Name)
@@ -251,7 +262,7 @@ spec:
 			fleet := load(t, tree)
 			draft, err := write(fleet, c.request)
 			require.NoError(t, err)
-			plan := runop.Plan(engine, fleet, c.state, draft, now)
+			plan := runop.Plan(engine, fleet, c.state, draft, nil, now)
 			require.NotEmpty(t, plan.Steps)
 			require.Len(t, plan.Blockers, len(c.blocked), "%q", plan.Blockers)
 			for _, want := range c.blocked {
@@ -270,9 +281,9 @@ func TestAMachineThatAnotherFileRemovesIsLeftAlone(t *testing.T) {
 	fleet := withOperation(t, tree, removal)
 	draft, err := write(fleet, node("reboot", "w-2"))
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(runop.Plan(engine, fleet, nil, draft, now).Blockers, "\n"), "w-2 is being removed by 20261130-remove-w-2 (operations/20261130-remove-w-2.yaml)")
+	require.Contains(t, strings.Join(runop.Plan(engine, fleet, nil, draft, nil, now).Blockers, "\n"), "w-2 is being removed by 20261130-remove-w-2 (operations/20261130-remove-w-2.yaml)")
 	over := &statefile.State{Machines: map[string]*statefile.MachineState{"w-2": {Managed: true}}, Operations: []*statefile.OperationState{
 		{Name: "20261130-remove-w-2", Digest: operation.Digest(removal.Data), Phase: statefile.OperationCancelled, Action: "remove", Target: "w-2"}}}
-	require.NotContains(t, strings.Join(runop.Plan(engine, fleet, over, draft, now).Blockers, "\n"), "being removed", "the state knows better")
-	require.NotContains(t, strings.Join(runop.Plan(engine, fleet, nil, draft, now.Add(48*time.Hour)).Blockers, "\n"), "being removed by", "its time is over")
+	require.NotContains(t, strings.Join(runop.Plan(engine, fleet, over, draft, nil, now).Blockers, "\n"), "being removed", "the state knows better")
+	require.NotContains(t, strings.Join(runop.Plan(engine, fleet, nil, draft, nil, now.Add(48*time.Hour)).Blockers, "\n"), "being removed by", "its time is over")
 }

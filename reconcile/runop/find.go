@@ -35,6 +35,22 @@ type Request struct {
 	// Of resume and cancel: what the state says where they are left out.
 	Digest string
 	Pause  int
+	// Restore is of a restore.
+	Restore RestoreRequest
+}
+
+// RestoreRequest is what a person asks for who wants a restore.
+type RestoreRequest struct {
+	// Snapshot is which one, with the digest of the object as it is stored.
+	Snapshot schema.SnapshotRef
+	// Without names the control planes that are off for good.
+	Without []string
+	// LocalDataLoss is "accepted", or empty.
+	LocalDataLoss string
+	// PlainRevision leaves etcd's revision as the snapshot has it.
+	PlainRevision bool
+	// AcceptUnlisted permits a snapshot that the index doesn't list.
+	AcceptUnlisted bool
 }
 
 // Target is what a request means in a fleet.
@@ -76,7 +92,7 @@ func Find(fleet *schema.Fleet, commit string, request Request) (*Target, error) 
 		if target.Machine == nil && request.Action != schema.ActionRemove {
 			return nil, usage("name one of them", "%s has no machine %s; it has %s", name, printable.Text(request.Target), machineNames(target.Cluster.Machines))
 		}
-	case schema.OperationEtcdBackup:
+	case schema.OperationEtcdBackup, schema.OperationEtcdRestore:
 		if target.Backup, err = findBackup(target.Cluster, request.Target); err != nil {
 			return nil, err
 		}
@@ -131,7 +147,7 @@ func clustersWith(fleet *schema.Fleet, request Request) []string {
 		}
 	}
 	switch request.Kind {
-	case schema.OperationEtcdBackup:
+	case schema.OperationEtcdBackup, schema.OperationEtcdRestore:
 		for _, b := range fleet.Backups {
 			add(b.Spec.ClusterRef.Name, b.Metadata.Name)
 		}

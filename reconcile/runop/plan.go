@@ -15,7 +15,8 @@ import (
 
 // Plan says what a draft would do, and what speaks against it: by the state, and by the rules of the fleet that it would come
 // into. state is nil where it wasn't read.
-func Plan(engine *validate.Engine, fleet *schema.Fleet, state *statefile.State, draft *Draft, now time.Time) reconcile.OperationPlan {
+// known is what was found out for a restore, else nil.
+func Plan(engine *validate.Engine, fleet *schema.Fleet, state *statefile.State, draft *Draft, known *reconcile.RestoreKnown, now time.Time) reconcile.OperationPlan {
 	proposed := *fleet
 	proposed.Operations = append(slices.Clone(fleet.Operations), draft.Operation)
 	var objections, warnings []string
@@ -33,7 +34,12 @@ func Plan(engine *validate.Engine, fleet *schema.Fleet, state *statefile.State, 
 	if why := beingRemoved(fleet, state, draft, now); why != "" {
 		objections = append(objections, why)
 	}
-	plan := reconcile.DescribeOperation(draft.Target.Cluster, state, draft.Operation, objections...)
+	var plan reconcile.OperationPlan
+	if known != nil {
+		plan = reconcile.DescribeRestore(draft.Target.Cluster, state, draft.Operation, *known, objections...)
+	} else {
+		plan = reconcile.DescribeOperation(draft.Target.Cluster, state, draft.Operation, objections...)
+	}
 	plan.Warnings = append(plan.Warnings, warnings...)
 	plan.Namespace = operation.Namespaces(draft.Operation.Spec, draft.Override)[0]
 	return plan
