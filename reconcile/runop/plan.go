@@ -13,6 +13,9 @@ import (
 	"ichor.maesh.dev/validate"
 )
 
+// ruleLocalData is the rule that warns of what a restore wipes.
+const ruleLocalData = "restore-local-data"
+
 // Plan says what a draft would do, and what speaks against it: by the state, and by the rules of the fleet that it would come
 // into. state is nil where it wasn't read.
 // known is what was found out for a restore, else nil.
@@ -25,9 +28,11 @@ func Plan(engine *validate.Engine, fleet *schema.Fleet, state *statefile.State, 
 			continue
 		}
 		text := fmt.Sprintf("%s (%s)", strings.TrimPrefix(f.Message, draft.Operation.Metadata.Name+" "), f.Rule)
-		if f.Severity == validate.Warning {
+		switch {
+		case f.Rule == ruleLocalData: // the plan itself says what is lost, and blocks without a word for it
+		case f.Severity == validate.Warning:
 			warnings = append(warnings, text)
-		} else {
+		default:
 			objections = append(objections, text)
 		}
 	}
