@@ -362,7 +362,7 @@ func nextRestore(s situation) move {
 		m.pause = view.Problem
 	default:
 		order.Marked = s.op.Marked
-		s.plan.Restore, m.wait = order, nameOr(view.Say, "it goes on")
+		s.plan.Restore, m.wait = order, nameOr(view.Say, restorePhaseWords(view.Step))
 	}
 	return m
 }

@@ -238,6 +238,7 @@ func (r *Run) enter(ctx context.Context, step Step) error {
 	if err := r.Fence.Hold(ctx); err != nil {
 		return err
 	}
+	r.said = "" // what was waited for is over
 	return r.write(ctx, func(m *Marker) error {
 		if step.Survivors != nil {
 			m.Survivors = step.Survivors
