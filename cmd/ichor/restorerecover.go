@@ -222,7 +222,11 @@ func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) erro
 		return err
 	}
 	if len(plan.Blockers) > 0 {
-		return answerNo(fmt.Errorf("the recovery can't begin, and nothing was changed: %s", strings.Join(plan.Blockers, "; ")), "")
+		hint := ""
+		if slices.ContainsFunc(plan.Blockers, func(why string) bool { return strings.Contains(why, "and that answers") }) {
+			hint = "an etcd that answers is not lost: 'ichor restore --live' puts a snapshot in its place; to give it up all the same, go on with --wipe: " + commandLine(r.cmd)
+		}
+		return answerNo(fmt.Errorf("the recovery can't begin, and nothing was changed: %s", strings.Join(plan.Blockers, "; ")), hint)
 	}
 	ready, err := r.prepare(r.cmd, r.app, r.snapshot, spool, func(own int64) (int64, error) {
 		if !r.bump {

@@ -75,6 +75,7 @@ func (d *demo) scenes() []scene {
 		{"A change that would break a rule is pushed, and refused without touching anything", d.refuseChange},
 		{"A reboot of a control plane is signed, pushed and followed to its end", d.signReboot},
 		{"A reboot under a stranger's key is pushed, and refused without touching anything", d.refuseForgery},
+		{"An entry is deleted, and a snapshot restored into the living cluster brings it back", d.restoreLive},
 		{"The agent stops, and leaves nothing half done", d.stopAgent},
 	}
 }
@@ -164,7 +165,7 @@ func (d *demo) network() string {
 
 func (d *demo) agentArguments() []string {
 	args := []string{"agent", "--repo", "file://" + d.path("fleet.git"), "--age-identity", d.path("age.key"), "--cache", d.path("cache"),
-		"--interval", "1s", "--trust-maintenance-network", d.network(), "--allowed-signers", d.path(signersFile)}
+		"--interval", "1s", "--time-scale", fmt.Sprint(d.opts.timeScale), "--trust-maintenance-network", d.network(), "--allowed-signers", d.path(signersFile)}
 	return append(args, d.stateArguments()...)
 }
 
@@ -234,6 +235,7 @@ func (d *demo) printWhereabouts() {
 		"--age-identity", d.path("age.key"), "--fleet", d.path("fleet")}, d.stateArguments()...), " "))
 	fmt.Fprintf(w, "\nReboot a machine:\n\n  %s\n", strings.Join(append([]string{filepath.Join(d.opts.binaries, "ichor"), "run-op", "node", "reboot", "w-1", "--repo", d.path("fleet"),
 		"--key", d.path(operatorKey), "--age-identity", d.path("age.key"), "--follow"}, d.stateArguments()...), " "))
-	fmt.Fprintf(w, "\nThis key may sign what wipes, too, once %s says namespaces=\"ichor-*@demo\".\n", d.path(signersFile))
+	fmt.Fprintf(w, "\nRestore a snapshot (leave --dry-run out to do it):\n\n  %s\n", strings.Join(append([]string{filepath.Join(d.opts.binaries, "ichor"), "restore", "--live", "--repo", d.path("fleet"),
+		"--key", d.path(operatorKey), "--age-identity", d.path("age.key"), "--local-data-loss", "accepted", "--dry-run"}, d.stateArguments()...), " "))
 	fmt.Fprintf(w, "\nThe agent runs on, started as:\n\n  %s %s\n", filepath.Join(d.opts.binaries, "ichor"), strings.Join(d.agentArguments(), " "))
 }

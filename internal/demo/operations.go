@@ -40,11 +40,11 @@ func (d *demo) makeKeys(context.Context) error {
 	if _, err := writeKey(d.path(strangerKey)); err != nil {
 		return err
 	}
-	line := fmt.Sprintf("operator@example.com namespaces=\"ichor-operation@%s\" %s", cluster, ssh.MarshalAuthorizedKey(public))
+	line := fmt.Sprintf("operator@example.com namespaces=\"ichor-*@%s\" %s", cluster, ssh.MarshalAuthorizedKey(public))
 	if err := os.WriteFile(d.path(signersFile), []byte(line), 0o644); err != nil {
 		return err
 	}
-	d.say("%s lets %s order operations on %s, and nobody else", signersFile, operatorKey, cluster)
+	d.say("%s lets %s order what is done to %s, and nobody else", signersFile, operatorKey, cluster)
 	return nil
 }
 
@@ -64,13 +64,17 @@ func writeKey(path string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
-// runOp hands an operation in, and says every line that the command prints. An exit code of 1 is no error: the command ran, and
-// what became of the operation is not good.
+// runOp hands an operation in without being asked. See [demo.handIn].
 func (d *demo) runOp(ctx context.Context, key string, args ...string) (completed bool, err error) {
+	return d.handIn(ctx, key, "run-op", append(append([]string{"run-op"}, args...), "--yes")...)
+}
+
+// handIn runs a command that signs an operation and follows it, and says every line that it prints. An exit code of 1 is no error: the command
+// ran, and what became of the operation is not good.
+func (d *demo) handIn(ctx context.Context, key, label string, args ...string) (completed bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, operationLimit, fmt.Errorf("the operation did not end within %s", operationLimit))
 	defer cancel()
-	args = append([]string{"run-op"}, args...)
-	args = append(args, "--repo", d.path("fleet"), "--age-identity", d.path("age.key"), "--key", d.path(key), "--yes", "--follow")
+	args = append(args, "--repo", d.path("fleet"), "--age-identity", d.path("age.key"), "--key", d.path(key), "--follow")
 	args = append(args, d.stateArguments()...)
 	cmd := exec.CommandContext(ctx, filepath.Join(d.opts.binaries, "ichor"), args...)
 	cmd.Dir = d.dir
@@ -84,7 +88,7 @@ func (d *demo) runOp(ctx context.Context, key string, args ...string) (completed
 	}
 	lines := bufio.NewScanner(pipe)
 	for lines.Scan() {
-		d.say("run-op  %s", lines.Text())
+		d.say("%s  %s", label, lines.Text())
 	}
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
