@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -158,7 +159,7 @@ func (b *restoreBench) lock() *statefile.Lock {
 	return state.Lock
 }
 
-// pageCommands gives the commands of docs/recovery.md, in their order.
+// pageCommands gives the commands of docs/recovery.md that need no agent, in their order; internal/e2e runs the others.
 func pageCommands(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/recovery.md")
@@ -171,11 +172,13 @@ func pageCommands(t *testing.T) []string {
 		case !code:
 		case strings.HasPrefix(line, "ichor "):
 			commands = append(commands, strings.TrimPrefix(line, "ichor "))
-		case len(commands) > 0:
+		case len(commands) > 0 && strings.HasSuffix(commands[len(commands)-1], "\\"):
 			commands[len(commands)-1] += " " + line
 		}
 	}
-	return commands
+	return slices.DeleteFunc(commands, func(command string) bool {
+		return !strings.HasPrefix(command, "backup list") && !strings.HasPrefix(command, "restore --recover-cluster")
+	})
 }
 
 // typed makes of a command of the page one for the bench: with its files, and with the time of its machines.

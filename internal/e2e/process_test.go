@@ -44,10 +44,16 @@ type result struct {
 // ichor runs a command to its end.
 func (w *world) ichor(args ...string) result {
 	w.t.Helper()
+	return w.ichorIn(w.dir, args...)
+}
+
+// ichorIn runs a command to its end in a folder.
+func (w *world) ichorIn(dir string, args ...string) result {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Env = w.dir, w.environment()
+	cmd.Dir, cmd.Env = dir, w.environment()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,6 +83,63 @@ func (r *restorable) handIn(args ...string) result {
 	return r.ichor(append(args, r.stateArguments()...)...)
 }
 
+// The commands of docs/recovery.md that an agent carries out, or is asked by, in the order of the page. Those that need none are run beside the
+// command itself.
+const (
+	pageDryRun = iota
+	pageRestore
+	pageNamed
+	pageWithout
+	pageViaState
+	pageShow
+	pageStatus
+	pageResume
+	pageCancel
+	pageCommands
+)
+
+// typed runs a command of the page in the checkout, with the names of this world in the place of the page's, and more behind it.
+func (r *restorable) typed(which int, operation string, more ...string) result {
+	r.t.Helper()
+	text, err := os.ReadFile("../../docs/recovery.md")
+	require.NoError(r.t, err)
+	var commands []string
+	for line := range strings.Lines(string(text)) {
+		line, code := strings.CutPrefix(line, "    ")
+		line = strings.TrimSpace(line)
+		last := len(commands) - 1
+		switch {
+		case code && strings.HasPrefix(line, "ichor "):
+			commands = append(commands, strings.TrimPrefix(line, "ichor "))
+		case code && last >= 0 && strings.HasSuffix(commands[last], "\\"):
+			commands[last] = strings.TrimSuffix(commands[last], "\\") + line
+		}
+	}
+	commands = slices.DeleteFunc(commands, func(c string) bool {
+		return strings.HasPrefix(c, "backup list") || strings.HasPrefix(c, "restore --recover-cluster")
+	})
+	require.Len(r.t, commands, pageCommands, "a command that was added to the page must be run here")
+	words := strings.Fields(commands[which])
+	for n, word := range words {
+		switch word {
+		case "key.txt":
+			words[n] = r.path("age.key")
+		case "NAME":
+			words[n] = operation
+		case "etcd-20261129T100000Z.snapshot.age":
+			words[n] = r.newer.Name
+		}
+	}
+	words = append(append(words, r.stateArguments()...), more...)
+	switch words[0] {
+	case "restore":
+		words = append(words, "--key", r.path("alice.key"), "--s3-credentials", r.path("s3.yaml"))
+	case "run-op":
+		words = append(words, "--key", r.path("alice.key"))
+	}
+	return r.ichorIn(r.checked, words...)
+}
+
 func (r *restorable) list() []backup.Snapshot {
 	r.t.Helper()
 	got := r.ichor("backup", "list", "--fleet", r.checked, "--age-identity", r.path("age.key"), "--s3-credentials", r.path("s3.yaml"), "-o", "json")
@@ -124,7 +182,7 @@ func (r *restorable) inPlace(name string, data []byte, do func()) {
 
 // body is a restore of a snapshot, signed with a digest.
 func (r *restorable) body(name, digest string) string {
-	text := fmt.Sprintf("  kind: etcd-restore\n  etcdRestore:\n    backupRef:\n      name: hourly\n    snapshot:\n      name: %s\n      sha256: %s\n    confirm: prod\n    localDataLoss: accepted\n    controlPlanes:\n", name, digest)
+	text := fmt.Sprintf("  kind: etcd-restore\n  etcdRestore:\n    backupRef:\n      name: hourly\n    snapshot:\n      name: %s\n      sha256: \"%s\"\n    confirm: prod\n    localDataLoss: accepted\n    controlPlanes:\n", name, digest)
 	for _, node := range r.farm.Nodes() {
 		text += fmt.Sprintf("      %s: %s\n", node.Name(), node.UUID())
 	}
@@ -142,8 +200,11 @@ func (r *restorable) paused(name, body, says string) {
 	assert.Contains(r.t, why, "nothing was changed: ")
 	assert.Contains(r.t, why, says)
 	assert.Equal(r.t, before, r.disruptions())
-	r.submit(r.signers.alice, overrides, "end-"+name, about("cancel", name, text, ""))
-	r.push()
+	got := r.typed(pageResume, name, "--dry-run")
+	assert.Zero(r.t, got.code, "%s%s", got.out, got.err)
+	assert.Contains(r.t, got.out, name+" (etcd-restore hourly) goes on from its step preparing, after its pause number 1")
+	got = r.typed(pageCancel, name, "--yes")
+	require.Zero(r.t, got.code, "%s%s", got.out, got.err)
 	r.awaitState(name+" cancelled", inPhase(name, text, statefile.OperationCancelled))
 }
 
@@ -188,6 +249,7 @@ func TestALiveRestoreBringsBackWhatWasThereAndNobodyElsesWill(t *testing.T) {
 		what string
 		do   func()
 	}{
+		{"what a restore would do is said, and nothing is changed", r.onlySaid},
 		{"last month's snapshot under today's name is found out", r.refuseReplaced},
 		{"a snapshot that was pruned meanwhile, or never was what was signed", r.refuseGone},
 		{"a restore is made with one command, while a second one waits and is withdrawn", r.restoreWithOneCommand},
@@ -204,6 +266,24 @@ func TestALiveRestoreBringsBackWhatWasThereAndNobodyElsesWill(t *testing.T) {
 	r.noSecrets(r.agent)
 	_, code := r.agent.stop(syscall.SIGTERM)
 	assert.Zero(t, code)
+}
+
+func (r *restorable) onlySaid() {
+	before, commit := r.disruptions(), r.repo.Tip("main")
+	got := r.typed(pageDryRun, "", "--local-data-loss", "accepted")
+	assert.Zero(r.t, got.code, "%s%s", got.out, got.err)
+	assert.Contains(r.t, got.out, r.newer.Name+": taken ")
+	assert.Contains(r.t, got.out, "it goes gently, because etcd is healthy with 3 members")
+	got = r.typed(pageRestore, "", "--local-data-loss", "accepted", "--confirm", "prod", "--print")
+	assert.Zero(r.t, got.code, "%s%s", got.out, got.err)
+	assert.Contains(r.t, got.out, r.newer.SHA256)
+	got = r.typed(pageWithout, "", "--local-data-loss", "accepted", "--dry-run")
+	assert.Equal(r.t, 1, got.code, "%s%s", got.out, got.err)
+	assert.Contains(r.t, got.out, "cp-3 is off for good, and it answers")
+	got = r.typed(pageViaState, "", "--local-data-loss", "accepted", "--dry-run")
+	assert.Zero(r.t, got.code, "%s%s", got.out, got.err)
+	assert.Equal(r.t, before, r.disruptions())
+	assert.Equal(r.t, commit, r.repo.Tip("main"))
 }
 
 func (r *restorable) refuseReplaced() {
@@ -229,8 +309,7 @@ func (r *restorable) restoreWithOneCommand() {
 	before := r.disruptions()
 	done := make(chan result, 1)
 	go func() {
-		done <- r.handIn("restore", "--live", "--s3-credentials", r.path("s3.yaml"), "--local-data-loss", "accepted", "--confirm", "prod", "--snapshot", r.newer.Name,
-			"--allowed-signers", r.path("allowed_signers"), "--time-scale", fmt.Sprint(timeScale))
+		done <- r.typed(pageNamed, "", "--allowed-signers", r.path("allowed_signers"), "--time-scale", fmt.Sprint(timeScale))
 	}()
 	running := func(s *statefile.State) error {
 		for _, op := range s.Operations {
@@ -260,6 +339,13 @@ func (r *restorable) restoreWithOneCommand() {
 		assert.Contains(r.t, got.out, want)
 	}
 	r.awaitState("the cluster Ready", ready)
+	name, _, _ := strings.Cut(got.out, " ")
+	shown := r.typed(pageShow, name)
+	assert.Zero(r.t, shown.code, "%s%s", shown.out, shown.err)
+	assert.Contains(r.t, shown.out, "Completed: etcd is restored from "+r.newer.Name)
+	shown = r.typed(pageStatus, "")
+	assert.Zero(r.t, shown.code, "%s%s", shown.out, shown.err)
+	assert.Regexp(r.t, name+` +etcd-restore +hourly +Completed`, shown.out)
 	for _, node := range r.farm.Nodes() {
 		found, members := r.holds(node.Name(), "/registry/kept", "/registry/lost")
 		assert.Equal(r.t, []string{"/registry/kept"}, found, node.Name())
