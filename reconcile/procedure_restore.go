@@ -348,6 +348,9 @@ func nextRestore(s situation) move {
 	}
 	s.op.Marked = s.op.Marked || view.Marked
 	s.op.Undo = string(view.Undo)
+	if s.op.Marked {
+		s.op.WayOut = s.wayOut(false)
+	}
 	m := move{step: nameOr(view.Step, stepPreparing)}
 	switch {
 	case view.Done:

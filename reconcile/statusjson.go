@@ -122,6 +122,8 @@ type OperationStatus struct {
 	FinishedAt    string `json:"finishedAt"`
 	FirstSeen     string `json:"firstSeen"`
 	ExpiresAt     string `json:"expiresAt"`
+	// WayOut is the command with which a person ends a restore by hand that is past its marker; empty otherwise.
+	WayOut string `json:"wayOut,omitempty"`
 	// Source is git or inbox, File where it was seen there.
 	Source string `json:"source"`
 	File   string `json:"file"`
@@ -188,6 +190,9 @@ func operationStatus(op *statefile.OperationState) OperationStatus {
 		Pause: op.Pause, Step: op.Step, Signer: op.Signer, Message: op.Message, FailureReason: nameOr(op.FailureReason, op.Refusal),
 		StartedAt: when(op.StartedAt), FinishedAt: when(op.FinishedAt), FirstSeen: when(op.FirstSeen), ExpiresAt: when(op.ExpiresAt),
 		Source: op.Source, File: op.File, Steps: []OperationStepStatus{}}
+	if !op.Phase.Over() {
+		status.WayOut = op.WayOut
+	}
 	for _, step := range op.Steps {
 		status.Steps = append(status.Steps, OperationStepStatus{Name: step.Name, At: when(step.At)})
 	}

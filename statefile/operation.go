@@ -104,6 +104,8 @@ type OperationState struct {
 	// etcd has recovered; empty, it is refused. Cancelling: a cancel was signed, and is carried out.
 	Undo       string `json:"undo,omitempty"`
 	Cancelling bool   `json:"cancelling,omitempty"`
+	// WayOut is the command with which a person ends its restore by hand, from the marker on.
+	WayOut string `json:"wayOut,omitempty"`
 }
 
 // OperationStep is a step of an operation's procedure, and when it was begun.

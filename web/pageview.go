@@ -184,7 +184,7 @@ func newCluster(now time.Time, c reconcile.ClusterStatus) clusterView {
 func newOperation(now time.Time, o reconcile.OperationStatus) operationView {
 	v := operationView{OperationStatus: o, StartedAt: parsedInstant(o.StartedAt, now), FinishedAt: parsedInstant(o.FinishedAt, now),
 		FirstSeen: parsedInstant(o.FirstSeen, now), Bad: o.Phase == "Paused" || o.Phase == "Refused"}
-	v.Message = shortened(o.Message)
+	v.Message, v.WayOut = shortened(o.Message), shortened(o.WayOut)
 	if o.FailureReason != "" && o.FailureReason != o.Message {
 		v.Why = shortened(o.FailureReason)
 	}

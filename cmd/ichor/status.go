@@ -263,6 +263,9 @@ func (a *app) printOperationStatus(c reconcile.ClusterStatus, said map[string]bo
 		if op.Message != "" && op.Phase != "Completed" && !said[op.Message] {
 			fmt.Fprintf(a.out, "  %s: %s\n", a.clean(op.Name), a.clean(op.Message))
 		}
+		if op.WayOut != "" {
+			fmt.Fprintf(a.out, "  %s: to end it by hand, stop the agent and type: %s\n", a.clean(op.Name), a.clean(op.WayOut))
+		}
 	}
 	if ended > mostOperations {
 		fmt.Fprintf(a.out, "  %s over; 'ichor op list' names all\n", isOrAre(ended-mostOperations, "more operation"))

@@ -17,6 +17,9 @@ const backupName = "hourly"
 
 // takeBackup declares a backup, sees its first snapshot in the status, and proves it without the agent.
 func (d *demo) takeBackup(ctx context.Context) error {
+	if err := d.writePrecious(ctx); err != nil {
+		return err
+	}
 	folder := filepath.Join(d.path("fleet"), "clusters", cluster)
 	if _, err := d.ichor(ctx, "secrets", "seal", d.path("bucket", "s3-credentials.json"), "--out", filepath.Join(folder, "s3.age")); err != nil {
 		return err

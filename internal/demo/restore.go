@@ -12,8 +12,11 @@ import (
 	"ichor.maesh.dev/internal/talossim"
 )
 
-// precious is an entry that somebody deletes: a ConfigMap, as Kubernetes names its key.
-const precious = "/registry/configmaps/default/precious"
+// What somebody deletes: a ConfigMap, as Kubernetes names its key.
+const (
+	precious      = "/registry/configmaps/default/precious"
+	preciousValue = "what nobody has a copy of"
+)
 
 // etcd runs do with a client of one node's etcd.
 func (d *demo) etcd(ctx context.Context, n talossim.NodeSpec, do func(context.Context, *clientv3.Client) error) error {
@@ -39,18 +42,25 @@ func (d *demo) valueOf(ctx context.Context, n talossim.NodeSpec, key string) (va
 	return value, err
 }
 
-// restoreLive loses an entry and brings it back: it is written, a snapshot is taken, it is deleted, and the snapshot is restored into the
-// living cluster.
-func (d *demo) restoreLive(ctx context.Context) error {
-	const value = "what nobody has a copy of"
-	if err := d.etcd(ctx, d.nodes[0], func(ctx context.Context, c *clientv3.Client) error { _, err := c.Put(ctx, precious, value); return err }); err != nil {
+// writePrecious writes the entry that a snapshot is to hold.
+func (d *demo) writePrecious(ctx context.Context) error {
+	err := d.etcd(ctx, d.nodes[0], func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Put(ctx, precious, preciousValue)
 		return err
+	})
+	if err == nil {
+		d.say("%s is written", precious)
 	}
-	d.say("%s is written", precious)
-	if completed, err := d.handIn(ctx, operatorKey, "backup now", "backup", "now", "--yes"); err != nil || !completed {
-		return errors.Join(err, incomplete(completed, "the snapshot"))
-	}
-	if err := d.etcd(ctx, d.nodes[0], func(ctx context.Context, c *clientv3.Client) error { _, err := c.Delete(ctx, precious); return err }); err != nil {
+	return err
+}
+
+// restoreLive loses an entry that the snapshot holds, and brings it back: the snapshot is restored into the living cluster.
+func (d *demo) restoreLive(ctx context.Context) error {
+	err := d.etcd(ctx, d.nodes[0], func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Delete(ctx, precious)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if got, err := d.valueOf(ctx, d.nodes[1], precious); err != nil || got != "" {
@@ -60,7 +70,7 @@ func (d *demo) restoreLive(ctx context.Context) error {
 	began := time.Now()
 	completed, err := d.handIn(ctx, operatorKey, "restore", "restore", "--live", "--confirm", cluster, "--local-data-loss", "accepted", "--time-scale", fmt.Sprint(d.opts.timeScale))
 	if err != nil || !completed {
-		return errors.Join(err, incomplete(completed, "the restore"))
+		return errors.Join(err, errors.New("the restore was not completed"))
 	}
 	d.say("restored in %s", time.Since(began).Round(time.Second))
 	for _, n := range d.nodes[:3] {
@@ -68,8 +78,8 @@ func (d *demo) restoreLive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if got != value {
-			return fmt.Errorf("%s has %q at %s and not %q", n.Name, got, precious, value)
+		if got != preciousValue {
+			return fmt.Errorf("%s has %q at %s and not %q", n.Name, got, precious, preciousValue)
 		}
 	}
 	d.say("it is back, in the etcd of each control plane")
@@ -83,11 +93,4 @@ func (d *demo) restoreLive(ctx context.Context) error {
 		return err
 	}
 	return d.pull(ctx)
-}
-
-func incomplete(completed bool, what string) error {
-	if completed {
-		return nil
-	}
-	return fmt.Errorf("%s was not completed", what)
 }
