@@ -52,8 +52,9 @@ func (d *description) restore(restore schema.RestoreOperation) {
 	if forecast != nil && forecast.Refuse != "" {
 		d.block("%s", forecast.Refuse)
 	}
-	if restore.RevisionBump != nil && !*restore.RevisionBump {
-		d.block("revisionBump: false winds etcd's revision back, which leaves kubelets and controllers with caches that are wrong without an error; leave it out")
+	if !restore.BumpsRevision() {
+		d.warn("revisionBump: false winds etcd's revision back: controllers and pods that watch the API and live through this may be wrong without an error, for as long as they run; " +
+			"kubelets, kube-proxy, cilium and flannel are begun anew, all others are yours to restart")
 	}
 	for name := range restore.Without {
 		if restore.ControlPlanes[name] != "" {
@@ -162,13 +163,17 @@ func holds(c keyspace.Counts) string {
 // restoreSteps says what is done.
 func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *RestoreForecast) {
 	names := slices.Sorted(maps.Keys(restore.ControlPlanes))
+	raised := "its revision raised so that whatever lives through this reads everything anew"
+	if !restore.BumpsRevision() {
+		raised = "its revision left as it is"
+	}
 	d.step("nothing is changed before the snapshot %s was fetched, opened and compared with its signed digest; where etcd answers, a snapshot of now is stored first, so that the "+
 		"restore can be undone", restore.Snapshot.Name)
 	switch {
 	case forecast == nil:
 		d.step("etcd's data is taken from the control planes: gently where etcd is healthy with two or more members, when all but one leave it, and that one is reset (EPHEMERAL is wiped); "+
 			"else all of them are reset (%s)", strings.Join(names, ", "))
-		d.step("the snapshot is restored on one of them, its revision raised so that whatever lives through this reads everything anew, and compared with what was stored")
+		d.step("the snapshot is restored on one of them, %s, and compared with what was stored", raised)
 		d.step("the others join that; those that left are rebooted for it, one at a time")
 		why := "the machines were not asked"
 		if d.known != nil && d.known.NotAsked != "" {
@@ -181,7 +186,7 @@ func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *Re
 		back := slices.DeleteFunc(slices.Clone(left), func(name string) bool { return name == forecast.Target })
 		d.step("it goes gently, because etcd is healthy with %d members: %s out of etcd, one at a time, and keep all but their etcd data", len(forecast.Machines), goOrGoes(left))
 		d.step("a minute later, when their API servers are gone, %s is reset: its EPHEMERAL is wiped, and with it the last of the old etcd", forecast.Holder)
-		d.step("%s gets the snapshot and recovers from it, its revision raised so that whatever lives through this reads everything anew; what it began with is compared with the snapshot", forecast.Target)
+		d.step("%s gets the snapshot and recovers from it, %s; what it began with is compared with the snapshot", forecast.Target, raised)
 		if len(back) > 0 {
 			d.step("%s joins it by itself; %s rebooted for it, one at a time", forecast.Holder, isOrAreList(back))
 		} else {
@@ -189,11 +194,13 @@ func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *Re
 		}
 	default:
 		d.step("all is wiped, because %s: %s reset in one pass (EPHEMERAL)", forecast.Full, isOrAreList(forecast.Machines))
-		d.step("%s gets the snapshot and recovers from it, its revision raised so that whatever lives through this reads everything anew; what it began with is compared with the snapshot", forecast.Target)
+		d.step("%s gets the snapshot and recovers from it, %s; what it began with is compared with the snapshot", forecast.Target, raised)
 		if len(forecast.Machines) > 1 {
 			d.step("the others join it, one at a time")
 		}
 	}
+	d.step("when the Kubernetes API answers, the kubelets of machines that were neither wiped nor rebooted are restarted, and their pods of kube-proxy, cilium and " +
+		"kube-flannel are replaced one by one; what doesn't come right within ten minutes is said, and fails nothing")
 	d.step("%s", lasts(len(names), forecast))
 }
 

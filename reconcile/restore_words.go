@@ -17,6 +17,8 @@ func restorePhaseWords(phase string) string {
 		return "one control plane gets the snapshot and recovers from it"
 	case recovery.PhaseJoining:
 		return "the other control planes join what was recovered, one at a time"
+	case recovery.PhaseReconciling:
+		return "what lived through it is brought to read everything anew"
 	}
 	return fmt.Sprintf("it goes on (%s)", nameOr(phase, "it begins"))
 }
