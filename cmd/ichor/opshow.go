@@ -136,6 +136,9 @@ func (a *app) printOperation(d runop.Detail) {
 	} else {
 		line("stands", "no agent has taken it in yet")
 	}
+	if d.WayOut != "" {
+		line("by hand", "stop the agent and type: "+d.WayOut)
+	}
 	line("file", strings.TrimSpace(d.Source+" "+d.File))
 	line("digest", d.Digest)
 	line("signer", d.Signer)
