@@ -30,8 +30,7 @@ func ForecastRestore(in Input, spec schema.RestoreOperation) RestoreForecast {
 	d.wanted = wantedControlPlanes(d.in, d.held)
 	d.strangers = strangers(d.in, d.etcd)
 	s := situation{decision: d, op: &statefile.OperationState{}, spec: schema.OperationSpec{EtcdRestore: &spec}}
-	refuse, _ := refuseRestore(s)
-	forecast := RestoreForecast{Refuse: strings.TrimPrefix(refuse, nothingChanged)}
+	forecast := RestoreForecast{Refuse: strings.TrimPrefix(s.refuseRestore(), nothingChanged)}
 	way, why := s.way()
 	if why != "" {
 		return forecast
