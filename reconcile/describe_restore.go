@@ -185,7 +185,7 @@ func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *Re
 		left := slices.DeleteFunc(slices.Clone(forecast.Machines), func(name string) bool { return name == forecast.Holder })
 		back := slices.DeleteFunc(slices.Clone(left), func(name string) bool { return name == forecast.Target })
 		d.step("it goes gently, because etcd is healthy with %d members: %s out of etcd, one at a time, and keep all but their etcd data", len(forecast.Machines), goOrGoes(left))
-		d.step("a minute later, when their API servers are gone, %s is reset: its EPHEMERAL is wiped, and with it the last of the old etcd", forecast.Holder)
+		d.step("a minute later, when their API servers are gone, %s is reset: its EPHEMERAL is wiped, and with it the last of the old etcd; until then a cancel has the others join it again", forecast.Holder)
 		d.step("%s gets the snapshot and recovers from it, %s; what it began with is compared with the snapshot", forecast.Target, raised)
 		if len(back) > 0 {
 			d.step("%s joins it by itself; %s rebooted for it, one at a time", forecast.Holder, isOrAreList(back))

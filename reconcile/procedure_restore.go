@@ -382,6 +382,11 @@ func (s situation) snapshotOfNow() move {
 	if m.pause != "" {
 		m.pause = nothingChanged + "a snapshot of now is stored first, and " + m.pause
 	}
+	backup := s.next.Backups[s.spec.EtcdRestore.BackupRef.Name]
+	if held := backup != nil && backup.Ready.Reason == "RestoreInProgress"; held && m.done == "" && s.op.Step == stepPreparing && s.since() >= s.in.Timing.Patience {
+		m.pause = nothingChanged + fmt.Sprintf("the marker of another restore stands beside the snapshots of %s, and nothing is stored there until that has ended; where no "+
+			"operation in ichor status made it, find out who can write the bucket; ichor restore --recover-cluster ends one that is this cluster's", s.spec.EtcdRestore.BackupRef.Name)
+	}
 	return m
 }
 

@@ -19,6 +19,8 @@ func restorePhaseWords(phase string) string {
 		return "the other control planes join what was recovered, one at a time"
 	case recovery.PhaseReconciling:
 		return "what lived through it is brought to read everything anew"
+	case recovery.PhaseCancelling:
+		return "it is cancelled: the control planes that left etcd join it again"
 	}
 	return fmt.Sprintf("it goes on (%s)", nameOr(phase, "it begins"))
 }
