@@ -173,7 +173,7 @@ func TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew(t *testing
 	talosClient := talos.NewClient(w.bundle, talos.ClientOptions{})
 	t.Cleanup(func() { _ = talosClient.Close() })
 	taken := takeSnapshot(t, talosClient, talos.Target{Name: "cp-2", Endpoint: farm.Node("cp-2").Address(), ControlPlane: true})
-	w.oneOfEach(t, "after")
+	w.oneOfEach(t, "lateborn")
 	_, err := w.api.CoreV1().ConfigMaps("before").Patch(t.Context(), "before", "application/merge-patch+json", []byte(`{"data":{"a":"changed"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.NoError(t, w.api.CoreV1().Secrets("before").Delete(t.Context(), "before", metav1.DeleteOptions{}))
@@ -218,7 +218,7 @@ func requireRestored(t *testing.T, w *world, before map[string]string) {
 		require.Equal(t, uid, now[what], what)
 	}
 	for what := range now {
-		require.NotContains(t, what, "after", "it came after the snapshot")
+		require.NotContains(t, what, "lateborn", "it came after the snapshot")
 	}
 	kept, err := w.api.CoreV1().ConfigMaps("before").Get(t.Context(), "before", metav1.GetOptions{})
 	require.NoError(t, err)
