@@ -64,6 +64,18 @@ func (l *restoreLab) turning(name, says string, by time.Duration, stop func(Repo
 	}
 }
 
+// resumed is whole for a restore that was paused: that pause is not one to stop at.
+func resumed(before *statefile.OperationState) func(Report) bool {
+	return func(r Report) bool {
+		for _, c := range r.Clusters {
+			if op := operationNamed(c.State, before.Name); op != nil && op.Phase == statefile.OperationPaused {
+				return op.Pause > before.Pause
+			}
+		}
+		return inPhase(before.Name, statefile.OperationCompleted)(r) && allReady(r)
+	}
+}
+
 // settle runs an agent until the cluster is Ready.
 func (l *restoreLab) settle() {
 	l.t.Helper()
@@ -264,7 +276,7 @@ func neverRestores(l *restoreLab) {
 		remove()
 	}
 	l.resume(op)
-	l.cameBack(l.agent(whole("never")), "never", m)
+	l.cameBack(l.agent(resumed(op)), "never", m)
 }
 
 // pruned takes the snapshot out of the bucket once the restore is under way: it goes on from its own copy.
@@ -420,7 +432,7 @@ func neverBack(l *restoreLab) {
 	require.Contains(l.t, op.FailureReason, "ichor restore --recover-cluster --cluster prod")
 	l.farm.Node(holder).PowerOn()
 	l.resume(op)
-	l.cameBack(l.agent(l.turning("gone", "was told to wipe", recovery.DefaultTiming().Again+time.Minute, whole("gone"))), "gone", m)
+	l.cameBack(l.agent(l.turning("gone", "was told to wipe", recovery.DefaultTiming().Again+time.Minute, resumed(op))), "gone", m)
 }
 
 // fullAfterLoss loses the data of two control planes of three: etcd has no quorum, and all are wiped.
