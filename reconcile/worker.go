@@ -34,9 +34,14 @@ type worker struct {
 	// no state is made with it. Empty where it wasn't.
 	earlier string
 	// owned says that this process is the writer, token under which lease it became that, lostTo under which it was ousted.
+	// epoch is the writer's number.
 	owned  bool
 	token  uint64
 	lostTo uint64
+	epoch  uint64
+	// quietSince is since when who ousted this process has written nothing, quietAt the state's generation then; 0: it was not looked at yet.
+	quietSince statefile.Instant
+	quietAt    uint64
 	// ownedAt is when this process became the writer.
 	ownedAt statefile.Instant
 	said    map[string]string

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -23,8 +24,9 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 	}
 	if !w.owned {
 		if w.lostTo == token && token != 0 {
-			return nil, trouble("OtherWriter", "another agent made itself the writer of %s although this one holds the lease: this one stops here; "+
-				"look for an agent with another --shards, or a restore that is under way", w.name)
+			if err := w.ousted(ctx); err != nil {
+				return nil, err
+			}
 		}
 		if err := w.takeOver(ctx); err != nil {
 			if why := new(problem); errors.As(err, &why) {
@@ -32,7 +34,9 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 			}
 			return nil, stateTrouble(w.name, err)
 		}
-		w.owned, w.token, w.lostTo, w.ownedAt = true, token, 0, w.agent.clocks.Now()
+		w.owned, w.token, w.lostTo, w.quietAt, w.ownedAt = true, token, 0, 0, w.agent.clocks.Now()
+		known, _ := w.state.Known()
+		w.epoch = known.Writer.Epoch
 	}
 	state, err := w.state.Load(ctx)
 	if errors.Is(err, statefile.ErrNotFound) {
@@ -44,6 +48,10 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 	if err != nil {
 		return nil, w.fenced(err)
 	}
+	if state.Writer.Epoch != w.epoch {
+		return nil, w.fenced(fmt.Errorf("the state of %s: %w (%.64q, writer number %d); this process was number %d", w.name, statefile.ErrOtherWriter,
+			state.Writer.ID, state.Writer.Epoch, w.epoch))
+	}
 	if len(state.Cluster.CAs) > 0 && !reflect.DeepEqual(state.Cluster.CAs, w.bundle.CAs()) {
 		return nil, trouble("WrongBundle", "the secrets bundle of %s has other certificate authorities than its machines were configured with: nothing "+
 			"would reach them any more; put the former bundle back", w.name)
@@ -52,6 +60,31 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 		return nil, trouble("WrongBundle", "the state of %s is of another secrets bundle: every backup would be orphaned; put the former one back", w.name)
 	}
 	return state, nil
+}
+
+// ousted is why this process stays out of a cluster of which another became the writer while this one held the lease; nil: it may come back.
+// The other may be a process that was frozen in the middle of its take-over and went on with it long after it had lost the lease: it does
+// nothing more, and if this one did nothing either nobody would, for ever. So this one comes back once the other has written nothing for as long as
+// a lease lives. Who recovers the cluster by hand holds the cluster lock meanwhile, and is left alone.
+func (w *worker) ousted(ctx context.Context) error {
+	state, err := w.state.Load(ctx)
+	if err != nil {
+		return stateTrouble(w.name, err)
+	}
+	now := w.agent.clocks.Now()
+	if _, generation := w.state.Known(); generation != w.quietAt {
+		w.quietAt, w.quietSince = generation, now
+	}
+	switch {
+	case state.Lock != nil && !ownLock(state.Lock):
+		w.quietSince = now
+		return trouble("OtherWriter", "another process made itself the writer of %s and holds the cluster lock (%s: %s): this one waits until that is given back",
+			w.name, state.Lock.Holder, state.Lock.Reason)
+	case now.Monotonic-w.quietSince.Monotonic < statefile.LeaseTTL:
+		return trouble("OtherWriter", "another agent made itself the writer of %s although this one holds the lease: this one stops, and comes back once that one has "+
+			"written nothing for %s; if this is said again and again, look for an agent with another --shards", w.name, statefile.LeaseTTL)
+	}
+	return nil
 }
 
 // writerAge is how long this process has been the writer, by the clock that nobody can set.

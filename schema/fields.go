@@ -28,7 +28,7 @@ type layouts struct {
 }
 
 func newLayouts() *layouts {
-	return &layouts{formats: newFormats(), byType: map[reflect.Type]*layout{}}
+	return &layouts{formats: allFormats(), byType: map[reflect.Type]*layout{}}
 }
 
 // of gives a struct's layout. A field without omitempty is required; one named "-" is not read.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -74,7 +75,10 @@ const (
 	labelKeyPattern   = `(` + dnsPattern + `/)?` + labelValuePattern
 )
 
-// newFormats gives the formats by name.
+// allFormats gives the formats by name. They are made once, since to compile their patterns takes longer than to read a document; nobody
+// changes them afterwards.
+var allFormats = sync.OnceValue(newFormats)
+
 func newFormats() map[string]*format {
 	formats := nameFormats()
 	for name, f := range placeFormats() {
