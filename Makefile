@@ -18,7 +18,7 @@ gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-hide-empty-pkg --
 	  -- -parallel 3 -timeout 90m -ldflags=-w $(3); status=$$?; \
 	go run ./internal/testlog bin/$(1).json || status=1
 
-.PHONY: build test test-kube crash kube-servers restore-matrix demo bench lint fuzz cross
+.PHONY: build test test-kube crash kube-servers restore-matrix demo bench lint fuzz cross soak soak-farm
 
 build: ## bin/ichor and bin/talossim
 	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./cmd/ichor ./cmd/talossim
@@ -66,6 +66,16 @@ crash: ## every procedure but restores on simulated machines (make restore-matri
 
 bench: ## the table of docs/benchmarks.md
 	go run ./internal/bench
+
+# Random histories: SEEDS of them from FIRST on. One that fails is printed, with the command that replays it.
+SEEDS ?= 100
+FIRST ?= 1
+
+soak: ## random histories of whole clusters (SEEDS=n [FIRST=s])
+	GOGC=400 go test ./internal/soak -run '^TestRandomHistories$$' -count=1 -v -timeout 48h -soak.seeds $(SEEDS) -soak.first $(FIRST)
+
+soak-farm: ## the same with simulated machines and a real etcd in each, minutes a seed (SEEDS=n [FIRST=s])
+	go test ./internal/soak -run '^TestRandomHistoriesOfSimulatedMachines$$' -count=1 -v -timeout 48h -soak.farms $(SEEDS) -soak.first-farm $(FIRST)
 
 fuzz: ## every fuzzer for FUZZTIME
 	@for package in $$(go list ./...); do \

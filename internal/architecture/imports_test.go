@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 var simulation = []string{"internal/talossim", "internal/s3gateway", "internal/gittest"}
 
 // mayUseSimulation lists who may.
-var mayUseSimulation = []string{"internal/talossim", "internal/s3gateway", "internal/gittest", "cmd/talossim", "internal/bench", "internal/demo", "test/kube/harness"}
+var mayUseSimulation = []string{"internal/talossim", "internal/s3gateway", "internal/gittest", "cmd/talossim", "internal/bench", "internal/demo", "internal/soak", "test/kube/harness"}
 
 type listed struct {
 	ImportPath string

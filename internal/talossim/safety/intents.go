@@ -25,9 +25,10 @@ func (i *intent) String() string {
 func methods() map[string][]string {
 	return map[string][]string{
 		"first-config": {"ApplyConfiguration"}, "config-try": {"ApplyConfiguration"}, "config-confirm": {"ApplyConfiguration"}, "config-stage": {"ApplyConfiguration"},
-		"bootstrap": {"Bootstrap"}, "remove-member": {"EtcdRemoveMemberByID"}, "reset-ephemeral": {"Reset"}, "reset": {"Reset"}, "reboot": {"Reboot"},
-		"shutdown": {"Shutdown"}, "leave": {"EtcdLeaveCluster"}, "forfeit": {"EtcdForfeitLeadership"}, "defragment": {"EtcdDefragment"},
-		"restart-service": {"ServiceRestart"}, "restart-kubelet": {"ServiceRestart"}, "upload": {"EtcdRecover"}, "recover": {"Bootstrap"},
+		"bootstrap": {"Bootstrap"}, "remove-member": {"EtcdRemoveMemberByID"}, "reset-ephemeral": {"Reset"}, "reset": {"Reset"}, "reset-machine": {"Reset"}, "reboot": {"Reboot"},
+		"shutdown": {"Shutdown"}, "leave": {"EtcdLeaveCluster"}, "forfeit": {"EtcdForfeitLeadership"}, "forfeit-leadership": {"EtcdForfeitLeadership"},
+		"defragment": {"EtcdDefragment"}, "restart-service": {"ServiceRestart"}, "restart-kubelet": {"ServiceRestart"}, "upload": {"EtcdRecover"},
+		"recover": {"Bootstrap"},
 	}
 }
 

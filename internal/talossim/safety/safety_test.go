@@ -106,6 +106,8 @@ func TestWhatKeepsThePromises(t *testing.T) {
 			step("upload", "cp-1", "EtcdRecover", "d").recovers("cp-1", "d"),
 		"a recovery that came to nothing, and then another machine's": tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").wipes("cp-1", "a").
 			step("upload", "cp-2", "EtcdRecover", "b").recovers("cp-2", "b"),
+		"the wipe of a removal, and a leadership handed on": tell().done("forfeit-leadership", "cp-1", "EtcdForfeitLeadership", "b").
+			done("reset-machine", "w-1", "Reset", "a"),
 		"a reset whose request the journal doesn't have": tell().done("reset", "w-1", "Reset", "a"),
 		"a call of the test's own": func() *story {
 			s := tell().takes("cp-1", "EtcdDefragment", "a")

@@ -1,0 +1,245 @@
+package soak
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"ichor.maesh.dev/kube"
+	"ichor.maesh.dev/schema"
+	"ichor.maesh.dev/statefile"
+)
+
+// patience is how long everything may take to converge once the faults have stopped: the longest that anything waits for is twenty minutes, and
+// several such things may stand in one queue.
+const patience = 4 * time.Hour
+
+// converge stops the faults, does what the status asks a person to do, and says what has not converged in the end.
+func (r *run) converge() []string {
+	r.healAll()
+	r.push("what was broken is put right")
+	var left []string
+	quiet := 0
+	for ends := time.Now().Add(patience); time.Now().Before(ends); {
+		time.Sleep(20*time.Second + 11*time.Microsecond)
+		if left = r.unsettled(); len(left) == 0 {
+			// It must stay so: a rollout may be between two machines.
+			if quiet++; quiet >= 4 {
+				return nil
+			}
+			continue
+		}
+		quiet = 0
+		r.person()
+	}
+	return left
+}
+
+// person does what the status asks a person to do.
+func (r *run) person() {
+	for _, c := range r.fleet.clusters {
+		state := r.stateOf(c.c)
+		if state == nil {
+			continue
+		}
+		r.seeToPower(c)
+		r.seeToOperations(c, state)
+		r.seeToCount(c, state)
+		r.seeToRollout(c, state)
+		r.seeToMachines(c, state)
+	}
+}
+
+// seeToPower switches machines on that were shut down. What a removal wiped stays off.
+func (r *run) seeToPower(c *wantedCluster) {
+	for _, name := range c.names() {
+		m := c.machines[name].m
+		if on := !m.power && m.wiped == 0; on {
+			r.w.say("%s/%s is switched on", c.c.name, name)
+			r.locked(func() { m.on(time.Now()) })
+		}
+	}
+}
+
+func (r *run) seeToOperations(c *wantedCluster, state *statefile.State) {
+	for _, op := range state.Operations {
+		key := fmt.Sprint(op.Digest, op.Pause)
+		if op.Phase != statefile.OperationPaused || r.resumed[key] {
+			continue
+		}
+		r.resumed[key] = true
+		r.control(c, op, op.Pause <= 1 && r.lot.IntN(2) == 0, ": "+op.FailureReason)
+	}
+}
+
+// seeToCount takes a control plane out that is one too many, where no removal does it: its removal was cancelled or refused, or its approval
+// was taken back when it was a member already.
+func (r *run) seeToCount(c *wantedCluster, state *statefile.State) {
+	names := c.approved(schema.RoleControlPlane)
+	removed := func(name string) bool { return state.Machines[name] != nil && state.Machines[name].Removed }
+	names = slices.DeleteFunc(names, removed)
+	most := c.count
+	r.locked(func() {
+		for _, name := range c.names() {
+			if m := c.machines[name]; !m.approved && !removed(name) && m.m.etcd != nil && m.m.etcd.has(m.m.member) {
+				names, most = []string{name}, 0
+			}
+		}
+	})
+	open := func(op *statefile.OperationState) bool { return op.Action == schema.ActionRemove && !op.Phase.Over() }
+	if len(names) <= most || slices.ContainsFunc(state.Operations, open) || time.Since(r.lastRemoval) < 3*time.Minute {
+		return
+	}
+	// One that is held first, else the last by name.
+	slices.SortStableFunc(names, func(a, b string) int {
+		held := func(name string) bool {
+			return state.Machines[name] != nil && state.Machines[name].Ready.Reason == "ControlPlaneOverCap"
+		}
+		switch {
+		case held(a) == held(b):
+			return strings.Compare(b, a)
+		case held(a):
+			return -1
+		}
+		return 1
+	})
+	r.lastRemoval = time.Now()
+	r.remove(c, c.machines[names[0]].m)
+	r.push("one control plane of " + c.c.name + " too many goes")
+}
+
+// seeToRollout does what a rollout that stopped asks for: it boots the machine by a signed reboot and, where that doesn't help, changes Git.
+func (r *run) seeToRollout(c *wantedCluster, state *statefile.State) {
+	stopped := state.Rollout
+	if stopped == nil || stopped.Stopped == "" {
+		return
+	}
+	want := c.machines[stopped.Machine]
+	key := fmt.Sprint("rollout ", stopped.Machine, stopped.Since)
+	switch {
+	case want != nil && !r.resumed[key]:
+		name := r.sign(c.c, nodeBody(want.m, schema.ActionReboot, ""), false, 2*time.Hour)
+		r.push(fmt.Sprintf("%s: reboot %s of %s: %s", name, stopped.Machine, c.c.name, stopped.Stopped))
+	case time.Since(r.lastChange) > 30*time.Minute && r.resumed[key]:
+		c.live++
+		r.push("another setting for " + c.c.name + ": " + stopped.Stopped)
+	default:
+		return
+	}
+	r.resumed[key], r.lastChange = true, time.Now()
+}
+
+func (r *run) seeToMachines(c *wantedCluster, state *statefile.State) {
+	for _, name := range c.names() {
+		want, said := c.machines[name], state.Machines[name]
+		if said == nil {
+			continue
+		}
+		switch {
+		case said.Removed:
+			r.w.say("%s of %s is removed: its file goes", name, c.c.name)
+			delete(c.machines, name)
+			r.push("took " + name + " of " + c.c.name + " out")
+		case said.Ready.Reason == "NeedsApproval" && time.Since(want.at) > 2*time.Minute:
+			want.at = time.Now()
+			r.push("renewed the approval of " + name + ": " + said.Ready.Message)
+		}
+	}
+}
+
+// unsettled says what has not converged yet.
+func (r *run) unsettled() (left []string) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	for _, c := range r.fleet.clusters {
+		for _, why := range r.unsettledCluster(c) {
+			left = append(left, c.c.name+": "+why)
+		}
+	}
+	return left
+}
+
+func (r *run) unsettledCluster(c *wantedCluster) (left []string) {
+	s := r.w.stateOf(c.c.name)
+	if s == nil {
+		return []string{"there is no state"}
+	}
+	if !s.Ready.Status {
+		left = append(left, fmt.Sprintf("it is not Ready: %s: %s", s.Ready.Reason, s.Ready.Message))
+	}
+	if s.Revision.Applied != r.w.git.tip {
+		left = append(left, fmt.Sprintf("it is on %.16s and not on %.16s (%+v)", s.Revision.Applied, r.w.git.tip, s.Revision.Refused))
+	}
+	if s.Intent != nil {
+		left = append(left, fmt.Sprintf("what became of %s on %s is not known", s.Intent.Action, s.Intent.Machine))
+	}
+	if s.Lock != nil {
+		left = append(left, fmt.Sprintf("the lock is held by %s: %s", s.Lock.Holder, s.Lock.Reason))
+	}
+	if s.Rollout != nil {
+		left = append(left, fmt.Sprintf("a rollout is at %s (%s): %s", s.Rollout.Machine, s.Rollout.Phase, s.Rollout.Stopped))
+	}
+	for _, op := range s.Operations {
+		if !op.Phase.Over() {
+			left = append(left, fmt.Sprintf("%s %s is %s (%s): %s %s", op.Name, op.Action, op.Phase, op.Step, op.Message, op.FailureReason))
+		}
+	}
+	left = append(left, r.unsettledMachines(c, s)...)
+	return append(left, c.unsettledEtcd()...)
+}
+
+func (r *run) unsettledMachines(c *wantedCluster, s *statefile.State) (left []string) {
+	for _, m := range c.c.machines {
+		if m.node != nil && m.node.CordonedBy != "" {
+			left = append(left, fmt.Sprintf("%s is cordoned by %s", m.name, m.node.CordonedBy))
+		}
+	}
+	for _, name := range c.names() {
+		want := c.machines[name]
+		m := want.m
+		if !want.approved {
+			continue
+		}
+		if said := s.Machines[name]; said == nil || !said.Ready.Status {
+			left = append(left, fmt.Sprintf("%s is not Ready: %+v", name, said))
+			continue
+		}
+		if m.stage != stageRunning || m.node == nil || m.node.Ready != kube.Yes {
+			left = append(left, fmt.Sprintf("%s is %q", name, m.stage))
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(c.settings())) {
+			line := fmt.Sprintf("%s: %q", key, c.settings()[key])
+			if !strings.Contains(string(m.active.bytes), line) || !strings.Contains(string(m.persistent.bytes), line) {
+				left = append(left, fmt.Sprintf("%s does not run with %s", name, line))
+			}
+		}
+		if file := fmt.Sprintf("content: \"%d\"", c.reboot); c.reboot > 0 && !strings.Contains(string(m.active.bytes), file) {
+			left = append(left, fmt.Sprintf("%s does not run with the file %s", name, file))
+		}
+		if !strings.Contains(string(m.active.bytes), "kernel.panic: \"10\"") {
+			left = append(left, name+" still runs what was changed by hand")
+		}
+	}
+	return left
+}
+
+func (c *wantedCluster) unsettledEtcd() (left []string) {
+	wanted := c.approved(schema.RoleControlPlane)
+	if len(c.c.etcds) != 1 {
+		return []string{fmt.Sprintf("there are %d etcds", len(c.c.etcds))}
+	}
+	e := c.c.etcds[0]
+	for _, name := range wanted {
+		m := c.machines[name].m
+		if m.etcd != e || !e.has(m.member) || m.learner {
+			left = append(left, name+" is no voter of etcd")
+		}
+	}
+	if len(e.members) != len(wanted) {
+		left = append(left, fmt.Sprintf("etcd has %d members and %d are wanted", len(e.members), len(wanted)))
+	}
+	return left
+}
