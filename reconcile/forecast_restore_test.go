@@ -31,7 +31,7 @@ func TestARestoreIsForecastAsItIsBegun(t *testing.T) {
 		"etcd is healthy":          {func(situation, *schema.RestoreOperation) {}, "", "cp-1", "cp-2", "", []string{"cp-2"}, ""},
 		"the agent runs on cp-3":   {func(situation, *schema.RestoreOperation) {}, "cp-3", "cp-3", "cp-2", "", []string{"cp-2"}, ""},
 		"etcd gives no answer":     {func(s situation, _ *schema.RestoreOperation) { deaf(s) }, "", "cp-1", "", "no control plane gave a member list", []string{"cp-1", "cp-2", "cp-3"}, ""},
-		"the agent would be wiped": {func(s situation, _ *schema.RestoreOperation) { deaf(s) }, "cp-1", "cp-1", "", "no control plane gave", []string{"cp-1", "cp-2", "cp-3"}, "ichor restore --recover-cluster"},
+		"the agent would be wiped": {func(s situation, _ *schema.RestoreOperation) { deaf(s) }, "cp-1", "cp-2", "", "no control plane gave", []string{"cp-1", "cp-2", "cp-3"}, "ichor restore --recover-cluster"},
 		"one gives no answer":      {func(s situation, _ *schema.RestoreOperation) { s.silence("cp-3") }, "", "", "", "", nil, "sign it into without if it is off for good"},
 		"one is another machine":   {func(_ situation, spec *schema.RestoreOperation) { spec.ControlPlanes["cp-3"] = "other" }, "", "", "", "", nil, "cp-3 with the UUID other"},
 		"local data is asked elsewhere": {func(s situation, _ *schema.RestoreOperation) { s.in.Cluster.Object.Spec.ControlPlane.Schedulable = nil }, "", "cp-1", "cp-2", "",
