@@ -233,6 +233,8 @@ func TestAStuckDrainPausesAndAResumeGoesOn(t *testing.T) {
 	require.Empty(t, l.accepted("Reboot"))
 
 	l.kubernetes.release("w-1")
+	l.fleet.write("clusters/prod/cluster.yaml", text+"  rollout: {drain: {timeout: 20m}}\n") // however busy the host
+	l.source.push(l.fleet.files)
 	l.resume(op)
 	l.comes("reboot", statefile.OperationCompleted)
 	require.Empty(t, l.kubernetes.cordoned())

@@ -108,7 +108,7 @@ func (m *Machine) newKubeClient(cluster string, addr netip.Addr, cert, accepted 
 		Dial: func(ctx context.Context, _, target string) (net.Conn, error) {
 			return m.cfg.World.Network.Dial(ctx, m.cfg.Address, target)
 		},
-		UserAgent: "kubelet/" + m.cfg.Name, QPS: -1,
+		UserAgent: "kubelet/" + m.cfg.Name, QPS: -1, Timeout: m.kubeCallLimit(),
 	}
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	nodeReadyDelay = 3 * time.Second
 	// settlePeriod is the pause while the node isn't what it is to be yet.
 	settlePeriod = time.Second
-	// kubeAttempt bounds one round with the API server; kubeAttemptFloor is what a busy host needs for it.
+	// kubeAttempt bounds one call to the API server; kubeAttemptFloor is what a busy host needs for it. A round has several.
 	kubeAttempt      = 10 * time.Second
 	kubeAttemptFloor = 8 * time.Second
 )
@@ -104,7 +104,7 @@ func (k *kubelet) round(ctx context.Context, p config.Provider) error {
 	if k.up.IsZero() && !k.certified() {
 		return nil // nothing could have connected yet
 	}
-	ctx, cancel := k.m.pace.after(ctx, max(k.m.pace.Of(kubeAttempt), kubeAttemptFloor))
+	ctx, cancel := k.m.pace.after(ctx, 5*k.m.kubeCallLimit())
 	defer cancel()
 	c, err := k.connect(ctx, p)
 	if err != nil {
@@ -114,6 +114,9 @@ func (k *kubelet) round(ctx context.Context, p config.Provider) error {
 	k.failed(c, err)
 	return err
 }
+
+// kubeCallLimit bounds a call to the API server.
+func (m *Machine) kubeCallLimit() time.Duration { return max(m.pace.Of(kubeAttempt), kubeAttemptFloor) }
 
 // reports says whether the kubelet runs and its reports are this machine's own.
 func (k *kubelet) reports() bool { return !k.up.IsZero() && !k.m.cfg.ForeignKubernetes }
