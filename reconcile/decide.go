@@ -428,6 +428,7 @@ func cloneState(s *statefile.State) *statefile.State {
 		}
 	}
 	c.Bootstrap = clonePointer(s.Bootstrap)
+	c.LastRestore = clonePointer(s.LastRestore)
 	c.Intent = clonePointer(s.Intent)
 	c.Lock = clonePointer(s.Lock)
 	c.Rollout = clonePointer(s.Rollout)

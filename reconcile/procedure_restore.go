@@ -49,7 +49,9 @@ type RestoreView struct {
 	// Marked says that the marker is written, Done that its restore is over.
 	Marked, Done bool
 	// Undo is what a cancel would do; Cancelled says that it was one that ended it. Cordons are those that it could not lift, by machine.
-	Undo      recovery.Undo
+	Undo recovery.Undo
+	// Restored is set once a restore that replaced the etcd is over.
+	Restored  *statefile.RestoreRecord
 	Cancelled bool
 	Cordons   map[string]statefile.Evacuation
 	// Step is the marker's phase, Say what is done or waited for.
@@ -356,6 +358,9 @@ func nextRestore(s situation) move {
 	case view.Done:
 		m.done, m.cancelled = view.Say, view.Cancelled
 		s.op.Undo = ""
+		if view.Restored != nil {
+			s.next.LastRestore = view.Restored
+		}
 		for _, name := range slices.Sorted(maps.Keys(view.Cordons)) {
 			s.next.Cordons = append(s.next.Cordons, statefile.LeftCordon{Machine: name, Evacuation: view.Cordons[name]})
 		}

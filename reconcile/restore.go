@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/keeper"
@@ -101,10 +102,7 @@ func (w *worker) advanceRestore(ctx context.Context, r *restoration, in Input) {
 	case err != nil:
 		view.Say = w.agent.scrubber.Text(err.Error())
 	case marker.Phase == recovery.PhaseDone:
-		view.ended(marker)
-		if err := r.place.Unpin(ctx, marker.Pinned); err != nil {
-			view.Say += fmt.Sprintf("; its copy %s could not be taken away: %s", marker.Pinned, w.agent.scrubber.Text(err.Error()))
-		}
+		w.endRestore(ctx, r, &view, marker)
 	}
 	w.keepRestore(r, view, in)
 }
@@ -120,10 +118,17 @@ func (w *worker) keepRestore(r *restoration, view RestoreView, in Input) {
 	r.view = &view
 }
 
-// ended says how a restore ended.
-func (v *RestoreView) ended(m *recovery.Marker) {
+// endRestore says how a restore ended. The copy that it rested on is kept for a day, unless the old etcd lives on.
+func (w *worker) endRestore(ctx context.Context, r *restoration, v *RestoreView, m *recovery.Marker) {
 	v.Marked, v.Done, v.Step, v.Say = true, true, string(m.Phase), restored(m)
 	v.Cancelled, v.Cordons = m.Cancelled, m.LeftCordons()
+	if v.Restored = m.Restored(); v.Restored != nil {
+		v.Restored.Backup, v.Restored.Pinned = r.order.Spec.BackupRef.Name, m.Pinned
+		return
+	}
+	if err := r.place.Unpin(ctx, m.Pinned); err != nil {
+		v.Say += fmt.Sprintf("; its copy %s could not be taken away: %s", m.Pinned, w.agent.scrubber.Text(err.Error()))
+	}
 }
 
 // restored is the sentence of a restore that is over.
@@ -162,7 +167,7 @@ func (w *worker) beginRestore(ctx context.Context, desired Cluster, r *restorati
 			return
 		}
 		r.close()
-		if view.Marked && !errors.Is(err, errRestoreLost) {
+		if view.Marked && !errors.Is(err, errRestoreLost) && !errors.Is(err, errRestoreOld) {
 			err = &awayError{fmt.Errorf("it waits: %w", err)}
 		}
 	}()
@@ -185,8 +190,11 @@ func (w *worker) beginRestore(ctx context.Context, desired Cluster, r *restorati
 	}
 	switch mine := found != nil && found.Operation == r.order.Digest; {
 	case mine && found.Phase == recovery.PhaseDone:
-		view.ended(found)
+		w.endRestore(ctx, r, view, found)
 		return nil
+	case mine && w.agent.clock.Since(found.Began) > followed && !r.order.Cancel:
+		view.Marked, view.Step, view.Undo = true, string(found.Phase), found.Undo()
+		return fmt.Errorf("%w: it was written at %s, and what the machines have become since nobody watched", errRestoreOld, found.Began.Format(time.RFC3339))
 	case mine:
 		view.Marked = true
 		return w.goOnRestore(ctx, desired, r, file, found, view)
@@ -206,6 +214,11 @@ func (w *worker) beginRestore(ctx context.Context, desired Cluster, r *restorati
 	}
 	return w.newRestore(ctx, desired, r, file, found, view)
 }
+
+// followed is how old a marker may be that an agent goes on with.
+const followed = 24 * time.Hour
+
+var errRestoreOld = errors.New("the marker of this restore is older than 24 hours, and no agent goes on with it")
 
 var errRestoreLost = errors.New("the marker of this restore is gone, or another restore's stands in its place")
 

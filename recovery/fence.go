@@ -100,7 +100,8 @@ func (f *StateFence) Begin(ctx context.Context, _ Intent) error { return f.Hold(
 func (f *StateFence) Check(ctx context.Context) error { return f.Hold(ctx) }
 
 // Release gives the lock back, and lets go of what agents had begun before: none of that is still to come.
-func (f *StateFence) Release(ctx context.Context, what string) error {
+// Restored is what is kept of the restore; nil where none came to its end.
+func (f *StateFence) Release(ctx context.Context, what string, restored *statefile.RestoreRecord) error {
 	if err := f.Hold(ctx); err != nil {
 		var fenced *FenceError
 		if errors.As(err, &fenced) {
@@ -110,6 +111,9 @@ func (f *StateFence) Release(ctx context.Context, what string) error {
 	}
 	return f.State.Swap(ctx, func(s *statefile.State) error {
 		s.Lock, s.Intent, s.Rollout, s.Joins = nil, nil, nil, nil
+		if restored != nil {
+			s.LastRestore = restored
+		}
 		return nil
 	}, statefile.Event{Action: "RecoveryEnded", Message: f.ID + ": " + what})
 }

@@ -47,11 +47,11 @@ func TestALockMakesAgentsLookOnlyAndOustsTheWriter(t *testing.T) {
 	require.NoError(t, fence.Hold(t.Context()))
 	require.ErrorIs(t, later.Swap(t.Context(), func(s *statefile.State) error { s.Lock = nil; return nil }), statefile.ErrOtherWriter)
 
-	require.NoError(t, fence.Release(t.Context(), "it ended"))
+	require.NoError(t, fence.Release(t.Context(), "it ended", nil))
 	state, err = later.Load(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, state.Lock)
-	require.NoError(t, fence.Release(t.Context(), "it ended"), "given back already")
+	require.NoError(t, fence.Release(t.Context(), "it ended", nil), "given back already")
 }
 
 func TestAStateThatIsNotThereIsMadeWithTheLock(t *testing.T) {

@@ -103,6 +103,14 @@ func (m *Marker) Resume(at time.Time, pause int) {
 	}
 }
 
+// Restored is what is kept of a restore that is over; nil where the old etcd lives on.
+func (m *Marker) Restored() *statefile.RestoreRecord {
+	if m.Recovered == nil {
+		return nil
+	}
+	return &statefile.RestoreRecord{At: m.Ended, Snapshot: m.Snapshot.Name, Target: m.Target}
+}
+
 // counts is since when the limits count.
 func (m *Marker) counts() time.Time {
 	if m.Resumed.After(m.Began) {

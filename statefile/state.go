@@ -42,11 +42,24 @@ type State struct {
 	// OperationsFrom is the commit at which operation files were first looked for. In a state that was lost, those that were there
 	// already are skipped.
 	OperationsFrom string `json:"operationsFrom,omitempty"`
+	// LastRestore is the last restore of its etcd, by an agent or by command.
+	LastRestore *RestoreRecord `json:"lastRestore,omitempty"`
 	// Backups holds what is remembered of each TalosEtcdBackup, by name.
 	Backups map[string]*BackupState `json:"backups,omitempty"`
 	Audit   AuditHead               `json:"audit"`
 	// SingleAgent says that the store doesn't honour conditions and the agent was started with --single-agent.
 	SingleAgent bool `json:"singleAgent,omitempty"`
+}
+
+// RestoreRecord is a restore that is over.
+type RestoreRecord struct {
+	// At is when it ended, Snapshot what it restored, Target the machine that recovered.
+	At       time.Time `json:"at"`
+	Snapshot string    `json:"snapshot"`
+	Target   string    `json:"target"`
+	// Backup is the TalosEtcdBackup beside whose snapshots Pinned, the copy that it rested on, is still kept; both empty where none is.
+	Backup string `json:"backup,omitempty"`
+	Pinned string `json:"pinned,omitempty"`
 }
 
 // Origin is how a state came to be.

@@ -16,6 +16,8 @@ import (
 const (
 	// finishAgain is how soon a destination is asked again about what was left open.
 	finishAgain = time.Minute
+	// pinnedFor is how long the copy that a restore rested on is kept at least.
+	pinnedFor = 24 * time.Hour
 	// drillLimit bounds one drill.
 	drillLimit = 3 * time.Hour
 )
@@ -260,7 +262,32 @@ func (t *tender) takeAndStore(ctx context.Context, place *Place, began time.Time
 			}
 		})
 	}
-	return t.succeed(ctx, snapshot, t.time().Sub(began).Round(time.Millisecond).String())
+	if err := t.succeed(ctx, snapshot, t.time().Sub(began).Round(time.Millisecond).String()); err != nil {
+		return err
+	}
+	return t.unpin(ctx, place)
+}
+
+// unpin takes away the copy that the last restore rested on, once a backup has succeeded a day later.
+func (t *tender) unpin(ctx context.Context, place *Place) error {
+	s := t.known()
+	if s == nil || s.LastRestore == nil {
+		return nil
+	}
+	last := *s.LastRestore
+	if last.Pinned == "" || last.Backup != t.name || t.time().Sub(last.At) < pinnedFor {
+		return nil
+	}
+	if err := place.Unpin(ctx, last.Pinned); err != nil {
+		t.log.Warn("the copy that the last restore rested on could not be taken away; the next backup tries again", "copy", last.Pinned,
+			"error", t.keeper.options.Scrubber.Text(err.Error()))
+		return nil
+	}
+	return t.write(ctx, func(s *statefile.State, _ *statefile.BackupState) {
+		if r := s.LastRestore; r != nil && r.Pinned == last.Pinned {
+			r.Backup, r.Pinned = "", ""
+		}
+	})
 }
 
 // failUnless records a failure, unless it is only that this process is to end: the next one finds the attempt.

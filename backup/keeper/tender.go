@@ -284,11 +284,14 @@ func (t *tender) guard() backup.Guard {
 
 // guard is what retention may not reach.
 func guard(s *statefile.State) backup.Guard {
-	if s.Bootstrap == nil {
-		return backup.Guard{}
+	var past time.Time
+	if b := s.Bootstrap; b != nil {
+		if past = b.Done; past.IsZero() {
+			past = b.At
+		}
 	}
-	if s.Bootstrap.Done.IsZero() {
-		return backup.Guard{Past: s.Bootstrap.At}
+	if r := s.LastRestore; r != nil && r.At.After(past) {
+		past = r.At
 	}
-	return backup.Guard{Past: s.Bootstrap.Done}
+	return backup.Guard{Past: past}
 }

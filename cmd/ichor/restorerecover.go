@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/revision"
@@ -124,7 +125,7 @@ func (r *recoverer) releaseEnded(ctx context.Context, found *recovery.Marker) (b
 	if id != found.ID {
 		return false, nil
 	}
-	if err := r.fence(id).Release(ctx, "the cluster was recovered"); err != nil {
+	if err := r.fence(id).Release(ctx, "the cluster was recovered", found.Restored()); err != nil {
 		return false, r.stateTrouble(err)
 	}
 	fmt.Fprintf(r.out, "%s was recovered at %s already; its lock is given back now\n", r.name, found.Ended.Format(time.RFC3339))
@@ -331,12 +332,12 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 	var fenced *recovery.FenceError
 	switch {
 	case errors.As(err, &stopped), errors.As(err, &fenced), errors.Is(err, recovery.ErrOtherDriver):
-		return answerNo(fmt.Errorf("the recovery of %s is not at its end: %w", r.name, err), "")
+		return answerNo(fmt.Errorf("the recovery of %s is not at its end: %w", r.name, err), "it goes on with: "+r.again())
 	case err != nil:
-		return cannot(fmt.Errorf("the recovery of %s was broken off: %w", r.name, err), "")
+		return cannot(fmt.Errorf("the recovery of %s was broken off: %w", r.name, err), "it goes on with: "+r.again())
 	}
 	if state, ok := fence.(*recovery.StateFence); ok {
-		if err := state.Release(ctx, "the cluster was recovered from "+ended.Snapshot.Name); err != nil {
+		if err := state.Release(ctx, "the cluster was recovered from "+ended.Snapshot.Name, ended.Restored()); err != nil {
 			return cannot(fmt.Errorf("%s is recovered, and its lock could not be given back: %w", r.name, err), "")
 		}
 	}
@@ -348,7 +349,7 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 	for _, note := range ended.Notes {
 		fmt.Fprintf(r.out, "%s\n", r.clean(note))
 	}
-	fmt.Fprintln(r.out, "now start the agent; restart the agents that ran meanwhile, which stopped when this took the state over")
+	fmt.Fprintln(r.out, "now start the agent; one that ran meanwhile goes on by itself")
 	return nil
 }
 
@@ -366,6 +367,44 @@ func (r *recoverer) kubernetes(m *recovery.Marker) (recovery.Kubernetes, error) 
 		return nil, cannot(err, "")
 	}
 	return api, nil
+}
+
+// again is the command that goes on: what was given, but for what the marker keeps and what must be said anew.
+func (r *recoverer) again() string {
+	text := "ichor restore"
+	r.cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "confirm", "start-over", "wipe", "snapshot", "yes":
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, is := f.Value.(pflag.SliceValue); is {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			text += " --" + f.Name
+			if f.Value.Type() == "bool" && value == "true" {
+				continue
+			}
+			if f.Value.Type() == "bool" || f.NoOptDefVal != "" {
+				text += "=" + shellWord(value)
+				continue
+			}
+			text += " " + shellWord(value)
+		}
+	})
+	return text
+}
+
+// shellWord quotes a value for a shell where that is needed.
+func shellWord(value string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r)
+	}
+	if value != "" && strings.IndexFunc(value, func(r rune) bool { return !plain(r) }) < 0 {
+		return value
+	}
+	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
 // takeFence takes the cluster lock where there is a state, and waits for what an agent had begun.
