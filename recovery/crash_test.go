@@ -1,21 +1,18 @@
 package recovery
 
 import (
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/crashmatrix"
 	"ichor.maesh.dev/statefile"
 )
 
-var crashEach = flag.Bool("crash-each", false, "kill a restore at every point, not at a sample of them")
-
-// crashSample is one in how many points is tried without -crash-each; the first and the last always are.
-const crashSample = 6
+// crashSample is at how many points of a scenario a process dies in an ordinary run.
+const crashSample = 8
 
 // scenario is a restore that processes die in.
 type scenario struct {
@@ -156,20 +153,10 @@ func TestARestoreIsKilledAtEveryPoint(t *testing.T) {
 			s, m, points := c.play(t, 0)
 			c.require(t, s, m)
 			require.Greater(t, points, 10*c.size)
-			tried := 0
-			random := rand.New(rand.NewPCG(20261130, uint64(points)))
-			for at := 1; at <= points; at++ {
-				if !*crashEach && at != 1 && at != points && random.IntN(crashSample) > 0 {
-					continue
-				}
-				tried++
-				s, m, _ := c.play(t, at)
+			crashmatrix.Of(t, "restore, "+c.String(), crashmatrix.Modelled).Each(t, points, crashSample, 20261130, []int{0, points - 1}, func(t *testing.T, n int) {
+				s, m, _ := c.play(t, n+1)
 				c.require(t, s, m)
-				if t.Failed() {
-					t.Fatalf("killed at point %d of %d: %v", at, points, s.accepted)
-				}
-			}
-			t.Logf("| restore on a model: %s | %d of %d | 0 |", c, tried, points)
+			})
 		})
 	}
 }
