@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 // minLine is the length of the shortest line of a secret of several lines that is looked for by itself.
 const minLine = 16
 
-// forms gives the ways in which a secret may stand in a text.
+// forms gives the ways in which a secret may stand in a text, each once.
 func forms(secret string) []string {
 	var all []string
 	for _, value := range parts(secret) {
@@ -22,13 +23,8 @@ func forms(secret string) []string {
 		all = append(all, escaped(value)...)
 		all = append(all, encoded([]byte(value))...)
 	}
-	kept := all[:0]
-	for _, form := range all {
-		if len(form) >= MinLength {
-			kept = append(kept, form)
-		}
-	}
-	return kept
+	slices.Sort(all) // most ways to write a secret without odd characters are the same
+	return slices.DeleteFunc(slices.Compact(all), func(form string) bool { return len(form) < MinLength })
 }
 
 // parts gives the secret, the secret without its outer white space, and each long line of it: a text that is wrapped or

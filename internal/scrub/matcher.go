@@ -2,31 +2,28 @@ package scrub
 
 import (
 	"encoding/binary"
-	"slices"
 	"strings"
 )
 
-// matcher finds many strings in one pass: a position is looked at closely only when the four bytes there begin a form.
+// matcher finds many strings in one pass: a position is looked at closely only when the four bytes there begin a form. Its zero value finds
+// nothing.
 type matcher struct {
 	// first has a bit for each two bytes that begin a form: most positions of a text end there.
 	first [1 << 16 / 64]uint64
-	// byPrefix lists forms by their first four bytes, longest first.
+	// byPrefix lists forms by their first four bytes.
 	byPrefix map[uint32][]string
 }
 
 const prefixLength = 4
 
-func newMatcher(forms map[string]struct{}) *matcher {
-	m := &matcher{byPrefix: make(map[uint32][]string, len(forms))}
-	for form := range forms {
-		key := binary.LittleEndian.Uint32([]byte(form[:prefixLength]))
-		m.byPrefix[key] = append(m.byPrefix[key], form)
-		m.first[uint16(key)/64] |= 1 << (uint16(key) % 64)
+// add makes a form known, at a cost that doesn't grow with those that are known already.
+func (m *matcher) add(form string) {
+	if m.byPrefix == nil {
+		m.byPrefix = map[uint32][]string{}
 	}
-	for _, list := range m.byPrefix {
-		slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
-	}
-	return m
+	key := binary.LittleEndian.Uint32([]byte(form[:prefixLength]))
+	m.byPrefix[key] = append(m.byPrefix[key], form)
+	m.first[uint16(key)/64] |= 1 << (uint16(key) % 64)
 }
 
 // replace puts Hidden in the place of every form. Forms that overlap or touch give one Hidden: nothing of either stays.
@@ -70,12 +67,14 @@ func (m *matcher) replace(text string) string {
 	return out.String()
 }
 
+// longest is the length of the longest form that text begins with.
 func (m *matcher) longest(text string) int {
 	key := uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16 | uint32(text[3])<<24
+	longest := 0
 	for _, form := range m.byPrefix[key] {
-		if strings.HasPrefix(text, form) {
-			return len(form)
+		if len(form) > longest && strings.HasPrefix(text, form) {
+			longest = len(form)
 		}
 	}
-	return 0
+	return longest
 }

@@ -2,7 +2,6 @@ package scrub
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"ichor.maesh.dev/internal/printable"
 )
@@ -14,13 +13,12 @@ const MinLength = 6
 const Hidden = "(hidden)"
 
 // Scrubber replaces secrets in texts. The zero value knows none and is ready to use; a nil *Scrubber only strips control
-// characters. Safe for use by many goroutines; secrets may be added at any time.
+// characters. Safe for use by many goroutines; secrets may be added at any time. An agent of a thousand clusters knows their bundles one
+// after the other, so what adding a secret costs doesn't grow with those that are known.
 type Scrubber struct {
-	mu    sync.Mutex
-	known map[string]struct{}
-	forms map[string]struct{}
-	// matcher is made when it is first needed after secrets were added, and nil until then.
-	matcher atomic.Pointer[matcher]
+	mu      sync.RWMutex
+	known   map[string]struct{}
+	matcher matcher
 }
 
 // New makes a Scrubber that knows secrets.
@@ -37,42 +35,28 @@ func (s *Scrubber) Add(secrets ...string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := false
 	for _, secret := range secrets {
 		if _, ok := s.known[secret]; ok || len(secret) < MinLength {
 			continue
 		}
 		if s.known == nil {
-			s.known, s.forms = map[string]struct{}{}, map[string]struct{}{}
+			s.known = map[string]struct{}{}
 		}
 		s.known[secret] = struct{}{}
 		for _, form := range forms(secret) {
-			s.forms[form] = struct{}{}
+			s.matcher.add(form)
 		}
-		changed = true
 	}
-	if changed {
-		s.matcher.Store(nil)
-	}
-}
-
-func (s *Scrubber) current() *matcher {
-	if m := s.matcher.Load(); m != nil {
-		return m
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := newMatcher(s.forms)
-	s.matcher.Store(m)
-	return m
 }
 
 // String replaces every known secret in text.
 func (s *Scrubber) String(text string) string {
-	if s == nil {
+	if s == nil || len(text) < MinLength {
 		return text
 	}
-	return s.current().replace(text)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.matcher.replace(text)
 }
 
 // Text replaces every known secret and takes out control characters: what may go to a terminal, a log or a status.

@@ -42,7 +42,8 @@ type Identities struct {
 	identities []age.Identity
 
 	mu     sync.Mutex
-	values map[string]struct{}
+	known  map[string]struct{}
+	values []string // in the order in which they were seen
 }
 
 // LoadIdentities reads age identities from files: age-keygen's format (several keys a file) or an SSH private key.
@@ -183,11 +184,14 @@ func (i *Identities) remember(plain []byte) {
 	found := Scalars(plain)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.values == nil {
-		i.values = map[string]struct{}{}
+	if i.known == nil {
+		i.known = map[string]struct{}{}
 	}
 	for _, value := range found {
-		i.values[value] = struct{}{}
+		if _, is := i.known[value]; !is {
+			i.known[value] = struct{}{}
+			i.values = append(i.values, value)
+		}
 	}
 }
 
@@ -196,12 +200,18 @@ func (i *Identities) Values() []string {
 	if i == nil {
 		return nil
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	values := make([]string, 0, len(i.values))
-	for value := range i.values {
-		values = append(values, value)
-	}
+	values := slices.Clone(i.ValuesAfter(0))
 	slices.Sort(values)
 	return values
+}
+
+// ValuesAfter gives the values that were seen after the first n, in the order in which they were seen: for who asks again and again.
+// Nobody may change them.
+func (i *Identities) ValuesAfter(n int) []string {
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clip(i.values[min(n, len(i.values)):])
 }
