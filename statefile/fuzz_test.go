@@ -2,6 +2,7 @@ package statefile
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -90,3 +91,64 @@ func FuzzParseS3Credentials(f *testing.F) {
 		require.NotContains(t, credentials.String(), "CANARY")
 	})
 }
+
+// oneObject is a store in which every key holds the same.
+type oneObject struct {
+	Store
+	data []byte
+}
+
+func (s oneObject) Get(_ context.Context, key, _ string) (*Object, error) {
+	return &Object{Key: key, Data: s.data, ETag: "etag"}, nil
+}
+
+// FuzzReadEvent feeds bytes as they might stand in a bucket where an event of the audit does. With the key only what was sealed for this very place
+// is an event; without it whatever is read has the number of its place.
+func FuzzReadEvent(f *testing.F) {
+	sealer := fuzzSealer(f)
+	key := auditKey("prod", 7)
+	content := []byte(`{"sequence":7,"previous":"","at":"2026-11-30T12:00:00Z","action":"Resolved","stateGeneration":9}`)
+	good, err := EncodeRecord(sealer, key, 7, "0123456789abcdef", content)
+	require.NoError(f, err)
+	f.Add(good)
+	elsewhere, err := EncodeRecord(sealer, auditKey("prod", 8), 7, "0123456789abcdef", content)
+	require.NoError(f, err)
+	f.Add(elsewhere)
+	f.Add(bytes.Replace(good, []byte(`"sequence":7`), []byte(`"sequence":8`), 1))
+	f.Add(bytes.Replace(good, []byte(`"action"`), []byte(`"later"`), 1))
+	f.Add([]byte(`{"format":"ichor.maesh.dev/record/v1","key":"prod/audit/0000000007.json","generation":7,"nonce":"","seal":"","content":{"sequence":7}}`))
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ctx := context.Background()
+		if _, read, err := readEvent(ctx, oneObject{data: data}, sealer, key); err == nil && !bytes.Equal(read, content) {
+			t.Fatalf("what was never sealed passed as an event: %q", data)
+		}
+		event, _, err := readEvent(ctx, oneObject{data: data}, nil, key)
+		if err != nil {
+			return
+		}
+		text, err := json.Marshal(event)
+		require.NoError(t, err)
+		var again Event
+		require.NoError(t, json.Unmarshal(text, &again))
+	})
+}
+
+// FuzzParseStoreURL holds that a state is in one place, and that what is refused is never quoted: it may hold a password.
+func FuzzParseStoreURL(f *testing.F) {
+	for _, text := range []string{"s3://bucket/prefix", "s3://bucket", "file:///path", "file://localhost/path", "s3://user:CANARY@bucket", "s3://", "file://host/path",
+		"s3://bucket/?CANARY", "https://CANARY", "s3:bucket", "file:///", "s3://bucket/a/../b", "s3://bucket/%00"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		where, err := ParseStoreURL(text)
+		if err != nil {
+			require.NotContains(t, err.Error(), "CANARY")
+			return
+		}
+		require.NotEqual(t, where.Bucket == "", where.Folder == "")
+		require.Equal(t, where.Prefix, trimmedPrefix(where.Prefix))
+	})
+}
+
+func trimmedPrefix(prefix string) string { return string(bytes.Trim([]byte(prefix), "/")) }
