@@ -36,20 +36,23 @@ func inboxPrefix(cluster string) string { return cluster + "/inbox/" }
 // InboxKey is where the file of an operation stands in the inbox of a cluster. Its signature has .sig behind that.
 func InboxKey(cluster, name string) string { return inboxPrefix(cluster) + name + ".yaml" }
 
-// PutInbox puts an operation and its signature into the inbox of a cluster. The signature comes first: who sees the file sees the
-// signature too. Putting the same bytes again is no error; other bytes under the name are [ErrInInbox], and nothing is replaced.
+// PutInbox puts an operation and its signature into the inbox of a cluster, and rings. The signature comes first: who sees the file sees the
+// signature too. Putting the same bytes again is no error; other bytes under the name are [ErrInInbox], and nothing is replaced. After
+// [ErrNotRung] the operation is there all the same.
 func PutInbox(ctx context.Context, store Store, cluster, name string, data, signature []byte) error {
 	if !clusterName.MatchString(cluster) || !clusterName.MatchString(name) {
 		return fmt.Errorf("the inbox takes no operation %.80q of cluster %.80q: both names must be RFC 1123 labels", name, cluster)
 	}
 	key := InboxKey(cluster, name)
-	if _, err := store.Get(ctx, key, ""); err == nil {
-		return putOnce(ctx, store, key, data)
+	if _, err := store.Get(ctx, key, ""); err != nil {
+		if err := putOnce(ctx, store, key+".sig", signature); err != nil {
+			return err
+		}
 	}
-	if err := putOnce(ctx, store, key+".sig", signature); err != nil {
+	if err := putOnce(ctx, store, key, data); err != nil {
 		return err
 	}
-	return putOnce(ctx, store, key, data)
+	return ring(ctx, store, cluster)
 }
 
 // putOnce creates an object. That it is there with the same bytes is as good.

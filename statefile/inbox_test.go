@@ -58,7 +58,7 @@ func TestAFileIsNeverSeenInTheInboxBeforeItsSignature(t *testing.T) {
 	files, _, err := statefile.ReadInbox(ctx, store, "prod")
 	require.NoError(t, err)
 	require.Empty(t, files)
-	store.left = 2
+	store.left = 3
 	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "reboot", []byte("file"), []byte("signature")), "it is taken up again")
 }
 

@@ -244,6 +244,7 @@ func (f *agentFlags) operate(config *reconcile.Config, store statefile.Store) {
 	config.Inbox = func(ctx context.Context, cluster string) ([]statefile.InboxFile, bool, error) {
 		return statefile.ReadInbox(ctx, store, cluster)
 	}
+	config.Bell = statefile.NewBell(store).Rings
 	if clock, is := store.(interface{ Skew() time.Duration }); is {
 		config.Skew = clock.Skew
 	}

@@ -78,6 +78,8 @@ func (r *runOpRun) putInbox(ctx context.Context, signature []byte) error {
 	switch {
 	case errors.Is(err, statefile.ErrInInbox):
 		return answerNo(fmt.Errorf("the inbox of %s holds another operation %s since a moment ago; nothing was replaced", cluster, name), "run it again: it takes another name")
+	case errors.Is(err, statefile.ErrNotRung):
+		fmt.Fprintf(r.err, "warning: %s; it finds the operation within the hour, or sooner when this is run again with the right to write there\n", r.scrubber.Text(err.Error()))
 	case err != nil:
 		return cannot(r.scrubber.Error(err), "")
 	}
