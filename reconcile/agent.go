@@ -57,6 +57,9 @@ type Config struct {
 	CommitSigners func() (CommitSigners, error)
 	// Inbox reads the operations that were given without Git; nil: none are.
 	Inbox func(ctx context.Context, cluster string) (files []statefile.InboxFile, more bool, err error)
+	// Bell gives a number that is another one whenever something was put into any inbox; nil: each inbox is listed as often as the bell
+	// would be asked.
+	Bell func(ctx context.Context) (uint64, error)
 	// NodeName is the Kubernetes Node that this agent runs on; empty: none that it manages.
 	NodeName string
 	// RunExisting names operations that are run although they were there when a state was made anew.
@@ -105,6 +108,19 @@ type Agent struct {
 	scrubber *scrub.Scrubber
 	// open counts calls to nodes that are under way.
 	open atomic.Int64
+	// bell is what Config.Bell said last, and when.
+	bell struct {
+		sync.Mutex
+		at    time.Time
+		rings uint64
+		err   error
+	}
+	// hidden is how far what came out of sealed files is known to the scrubber.
+	hidden struct {
+		sync.Mutex
+		identities *sealed.Identities
+		values     int
+	}
 	// inside is what the state's endpoint was last said to be, rights who was last said to be allowed to sign what.
 	inside, rights string
 	// single says that the agent makes one pass.
@@ -596,6 +612,18 @@ func (a *Agent) standby(cluster string) error {
 }
 
 func (a *Agent) identities() (*sealed.Identities, error) { return a.config.Identities() }
+
+// hideOpened makes what came out of sealed files known to the scrubber, each value once for all clusters.
+func (a *Agent) hideOpened(identities *sealed.Identities) {
+	a.hidden.Lock()
+	defer a.hidden.Unlock()
+	if a.hidden.identities != identities {
+		a.hidden.identities, a.hidden.values = identities, 0
+	}
+	fresh := identities.ValuesAfter(a.hidden.values)
+	a.scrubber.Add(fresh...)
+	a.hidden.values += len(fresh)
+}
 
 func (a *Agent) openState(name string, bundle *talos.Bundle) (StateStore, error) {
 	return a.config.OpenState(name, bundle)

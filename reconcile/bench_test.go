@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,9 +11,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/gitsource"
@@ -21,6 +29,7 @@ import (
 	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/statefile/storetest"
 	"ichor.maesh.dev/talos"
 	"ichor.maesh.dev/validate"
 )
@@ -41,19 +50,37 @@ func (s *countingStore) Put(ctx context.Context, key string, data []byte, cond s
 	return s.Store.Put(ctx, key, data, cond)
 }
 
+// nodeCalls counts what was asked of machines, by kind.
+type nodeCalls struct{ observe, dial atomic.Int64 }
+
 // settledNodes answer as machines that run just what Git wants, in a healthy cluster. They stand below the agent in the place
 // of the Talos client, because a thousand real etcds would not fit.
-type settledNodes struct{ seen map[string]talos.Observation }
+type settledNodes struct {
+	seen  map[string]talos.Observation
+	calls *nodeCalls
+	// hang makes every machine answer nothing until the caller gives up; each says here that it was asked.
+	hang chan struct{}
+}
 
-func (n *settledNodes) Observe(_ context.Context, target talos.Target) talos.Observation {
+func (n *settledNodes) Observe(ctx context.Context, target talos.Target) talos.Observation {
+	n.calls.observe.Add(1)
+	if n.hang != nil {
+		n.hang <- struct{}{}
+		<-ctx.Done()
+		return talos.Observation{Problem: "no answer: " + ctx.Err().Error()}
+	}
 	return n.seen[target.Name]
 }
 
 var errSettled = errors.New("a settled machine needs no call")
 
-func (n *settledNodes) Dial(context.Context, talos.Target) (Session, error) { return nil, errSettled }
+func (n *settledNodes) Dial(context.Context, talos.Target) (Session, error) {
+	n.calls.dial.Add(1)
+	return nil, errSettled
+}
 
 func (n *settledNodes) DialMaintenance(context.Context, talos.Target, string) (Session, error) {
+	n.calls.dial.Add(1)
 	return nil, errSettled
 }
 
@@ -62,13 +89,6 @@ func (n *settledNodes) Recovery() recovery.Nodes { return nil }
 func (n *settledNodes) Member(talos.Target) backup.Node { return nil }
 
 func (n *settledNodes) Close() error { return nil }
-
-// settledFleet is an agent over clusters that need nothing: real Git, a real store, real rendering, stubbed machines.
-type settledFleet struct {
-	agent  *Agent
-	source *gitsource.Source
-	store  *countingStore
-}
 
 func benchCluster(name string, id string, count int) string {
 	return fmt.Sprintf(`apiVersion: ichor.maesh.dev/v1alpha1
@@ -101,22 +121,30 @@ spec:
 `, name, cluster, role, address, number, cluster, name)
 }
 
-// newSettledFleet makes so many clusters of so many machines, three of them control planes, and brings the agent's memory to
-// where nothing is left to do.
-func newSettledFleet(b *testing.B, clusters, machines int) *settledFleet {
-	b.Helper()
-	ctx := context.Background()
-	identities, recipients := newKeys(b)
-	bundle := newBundle(b)
-	secrets := sealBundle(b, recipients, bundle)
+// settledWorld is what agents look after in a benchmark: a real repository, and machines that need nothing.
+type settledWorld struct {
+	repository *gittest.Repository
+	identities *sealed.Identities
+	bundles    map[string]*talos.Bundle // by cluster
+	nodes      map[string]*settledNodes // by the ID in the cluster's bundle
+	calls      nodeCalls
+}
 
-	repository := gittest.New(b)
+// newSettledWorld makes so many clusters of so many machines, three of them control planes. Each cluster has secrets of its own. The
+// machines bear the mark of the state that their agent keeps.
+func newSettledWorld(tb testing.TB, clusters, machines int, mark string) *settledWorld {
+	tb.Helper()
+	identities, recipients := newKeys(tb)
+	w := &settledWorld{repository: gittest.New(tb), identities: identities, bundles: map[string]*talos.Bundle{}, nodes: map[string]*settledNodes{}}
+	base := newBundle(tb)
 	files, number := gittest.Files{}, 0
 	for c := range clusters {
 		cluster := fmt.Sprintf("c-%d", c)
+		bundle := likeBundle(tb, base, c)
+		w.bundles[cluster] = bundle
 		folder := "clusters/" + cluster + "/"
 		files[folder+"cluster.yaml"] = benchCluster(cluster, schema.ClusterID(bundle.ClusterID()), 3)
-		files[folder+"secrets.age"] = secrets
+		files[folder+"secrets.age"] = sealBundle(tb, recipients, bundle)
 		for m := range machines {
 			role, name := "worker", fmt.Sprintf("w-%d", m)
 			if m < 3 {
@@ -127,95 +155,141 @@ func newSettledFleet(b *testing.B, clusters, machines int) *settledFleet {
 			files[folder+"machines/"+name+".yaml"] = benchMachine(cluster, name, role, address, number)
 		}
 	}
-	repository.Commit(files)
-	folder, err := statefile.OpenFolder(b.TempDir(), statefile.FolderOptions{})
-	require.NoError(b, err)
-	b.Cleanup(func() { folder.Close() })
-	f := &settledFleet{store: &countingStore{Store: folder}}
-	f.source, err = gitsource.Open(gitsource.Config{URL: repository.URL(), Cache: b.TempDir()}, clock.RealClock{})
-	require.NoError(b, err)
-	b.Cleanup(func() { f.source.Close() })
-	revision, err := f.source.Poll(ctx)
-	require.NoError(b, err)
+	w.repository.Commit(files)
+	source, err := gitsource.Open(gitsource.Config{URL: w.repository.URL(), Cache: tb.TempDir()}, clock.RealClock{})
+	require.NoError(tb, err)
+	defer source.Close()
+	revision, err := source.Poll(context.Background())
+	require.NoError(tb, err)
 	fleet, problems := schema.Load(revision.Tree, []string{"."})
-	require.Empty(b, problems)
-
-	engine, err := validate.New()
-	require.NoError(b, err)
-	mark := statefile.LocationHash(folder)
-	nodes := settledMachines(b, fleet, bundle, identities, mark)
-	f.agent = New(Config{
-		Source: f.source, Validator: engine, Leases: []ShardLease{&heldLease{token: 1}}, Mark: mark, Clock: clock.RealClock{},
-		Clocks: statefile.SystemClocks(), Log: slog.New(slog.DiscardHandler), Scrubber: scrub.New(),
-		Identities: func() (*sealed.Identities, error) { return identities, nil },
-		OpenState: func(cluster string, bundle *talos.Bundle) (StateStore, error) {
-			material := bundle.SealingMaterial()
-			sealer, err := statefile.NewSealer(material.ClusterID, material.EncryptionSecret, "")
-			if err != nil {
-				return nil, err
-			}
-			return statefile.OpenCluster(f.store, statefile.Options{Name: cluster, Sealer: sealer, WriterID: "bench"})
-		},
-	})
-	f.agent.pollOnce(ctx)
-	for _, w := range f.agent.current() {
-		// Every cluster has the same bundle, so the worker's name tells whose machines it opens.
-		f.agent.config.OpenNodes = func(*talos.Bundle) Nodes { return nodes[w.name] }
-		for range 20 {
-			w.once(ctx)
-			if report := w.report(); report.Ready.Status {
-				break
-			}
-		}
-		report := w.report()
-		require.True(b, report.Ready.Status, "%s: %s: %s", w.name, report.Ready.Reason, report.Ready.Message)
+	require.Empty(tb, problems)
+	for _, cluster := range fleet.Clusters {
+		w.settle(tb, fleet, cluster, mark)
 	}
-	return f
+	return w
 }
 
-// settledMachines renders what each machine should run and lets it say that it does; by cluster.
-func settledMachines(b *testing.B, fleet *schema.Fleet, bundle *talos.Bundle, identities *sealed.Identities, mark string) map[string]*settledNodes {
-	b.Helper()
-	all := map[string]*settledNodes{}
-	for _, cluster := range fleet.Clusters {
-		name := cluster.Metadata.Name
-		compare := NewComparer(fleet, cluster, bundle, identities, mark)
-		nodes := &settledNodes{seen: map[string]talos.Observation{}}
-		var members []talos.EtcdMember
-		for _, m := range fleet.MachinesOf(name) {
-			if isControlPlane(m) {
-				members = append(members, talos.EtcdMember{ID: uint64(len(members) + 1), Name: m.Spec.Hostname, PeerURLs: []string{"https://" + m.Spec.Endpoint + ":2380"}})
-			}
+// likeBundle makes the secrets of another cluster. The key of Kubernetes's service accounts stays, because making one takes a second.
+func likeBundle(tb testing.TB, base *talos.Bundle, number int) *talos.Bundle {
+	tb.Helper()
+	plain, err := base.Marshal()
+	require.NoError(tb, err)
+	var b secrets.Bundle
+	require.NoError(tb, yaml.Unmarshal(plain, &b))
+	other := func(text string) string {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", number, text))
+		return base64.StdEncoding.EncodeToString(sum[:])
+	}
+	b.Cluster.ID, b.Cluster.Secret, b.TrustdInfo.Token = other(b.Cluster.ID), other(b.Cluster.Secret), other(b.TrustdInfo.Token)
+	b.Secrets.SecretboxEncryptionSecret = other(b.Secrets.SecretboxEncryptionSecret)
+	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	made := func(ca *x509.CertificateAuthority, err error) *x509.PEMEncodedCertificateAndKey {
+		require.NoError(tb, err)
+		return &x509.PEMEncodedCertificateAndKey{Crt: ca.CrtPEM, Key: ca.KeyPEM}
+	}
+	b.Certs.OS, b.Certs.Etcd = made(secrets.NewTalosCA(now)), made(secrets.NewEtcdCA(now, config.TalosVersion1_13))
+	b.Certs.K8s = made(secrets.NewKubernetesCA(now, config.TalosVersion1_13))
+	b.Certs.K8sAggregator = made(secrets.NewAggregatorCA(now, config.TalosVersion1_13))
+	plain, err = yaml.Marshal(b)
+	require.NoError(tb, err)
+	bundle, err := talos.LoadBundle(plain)
+	require.NoError(tb, err)
+	return bundle
+}
+
+// settle renders what each machine of a cluster should run and lets it say that it does.
+func (w *settledWorld) settle(tb testing.TB, fleet *schema.Fleet, cluster *schema.TalosCluster, mark string) {
+	tb.Helper()
+	name := cluster.Metadata.Name
+	bundle := w.bundles[name]
+	compare := NewComparer(fleet, cluster, bundle, w.identities, mark)
+	nodes := &settledNodes{seen: map[string]talos.Observation{}, calls: &w.calls}
+	var members []talos.EtcdMember
+	for _, m := range fleet.MachinesOf(name) {
+		if isControlPlane(m) {
+			members = append(members, talos.EtcdMember{ID: uint64(len(members) + 1), Name: m.Spec.Hostname, PeerURLs: []string{"https://" + m.Spec.Endpoint + ":2380"}})
 		}
-		for _, m := range fleet.MachinesOf(name) {
-			rendered, err := compare.Render(m, nil, true)
-			require.NoError(b, err)
-			o := talos.Observation{Mode: talos.ModeConfigured, UUID: m.Spec.UUID, BootID: "boot-" + m.Metadata.Name, Stage: "running", Ready: true,
-				Hostname: m.Spec.Hostname, Addresses: []string{m.Spec.Endpoint}, TalosVersion: "v1.13.6", MachineType: string(m.Spec.Role),
-				Active: rendered.Config, Persistent: rendered.Config, NodeReady: talos.Yes, Unschedulable: talos.No}
-			if isControlPlane(m) {
-				o.Etcd = talos.EtcdObservation{Data: talos.Yes, Service: "Running", ServiceHealthy: talos.Yes, Leader: 1, Members: members, RaftIndex: 100, RaftApplied: 100}
-				for _, member := range members {
-					if member.Name == m.Spec.Hostname {
-						o.Etcd.MemberID = member.ID
-					}
+	}
+	for _, m := range fleet.MachinesOf(name) {
+		rendered, err := compare.Render(m, nil, true)
+		require.NoError(tb, err)
+		o := talos.Observation{Mode: talos.ModeConfigured, UUID: m.Spec.UUID, BootID: "boot-" + m.Metadata.Name, Stage: "running", Ready: true,
+			Hostname: m.Spec.Hostname, Addresses: []string{m.Spec.Endpoint}, TalosVersion: "v1.13.6", MachineType: string(m.Spec.Role),
+			Active: rendered.Config, Persistent: rendered.Config, NodeReady: talos.Yes, Unschedulable: talos.No}
+		if isControlPlane(m) {
+			o.Etcd = talos.EtcdObservation{Data: talos.Yes, Service: "Running", ServiceHealthy: talos.Yes, Leader: 1, Members: members, RaftIndex: 100, RaftApplied: 100}
+			for _, member := range members {
+				if member.Name == m.Spec.Hostname {
+					o.Etcd.MemberID = member.ID
 				}
 			}
-			nodes.seen[m.Metadata.Name] = o
 		}
-		all[name] = nodes
+		nodes.seen[m.Metadata.Name] = o
 	}
-	return all
+	w.nodes[bundle.ClusterID()] = nodes
 }
 
-// pass asks Git once and lets every cluster make a pass, side by side as in the agent.
-func (f *settledFleet) pass(ctx context.Context) {
-	f.agent.pollOnce(ctx)
-	var group sync.WaitGroup
-	for _, w := range f.agent.current() {
-		group.Go(func() { w.once(ctx) })
+// settledAgent is an agent of a settled world: real Git, a real store, real rendering, stubbed machines.
+type settledAgent struct {
+	agent  *Agent
+	source *gitsource.Source
+}
+
+// newAgent makes an agent as the command does. What the benchmark gives in the config stays.
+func (w *settledWorld) newAgent(tb testing.TB, store statefile.Store, given Config) *settledAgent {
+	tb.Helper()
+	engine, err := validate.New()
+	require.NoError(tb, err)
+	a := &settledAgent{}
+	a.source, err = gitsource.Open(gitsource.Config{URL: w.repository.URL(), Cache: tb.TempDir()}, clock.RealClock{})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { a.source.Close() })
+	writer := statefile.NewNonce()
+	given.Source, given.Validator, given.Mark = a.source, engine, statefile.LocationHash(store)
+	given.Log, given.Scrubber = slog.New(slog.DiscardHandler), scrub.New()
+	given.Identities = func() (*sealed.Identities, error) { return w.identities, nil }
+	given.OpenNodes = func(bundle *talos.Bundle) Nodes { return w.nodes[bundle.ClusterID()] }
+	given.OpenState = func(cluster string, bundle *talos.Bundle) (StateStore, error) {
+		material := bundle.SealingMaterial()
+		sealer, err := statefile.NewSealer(material.ClusterID, material.EncryptionSecret, "")
+		if err != nil {
+			return nil, err
+		}
+		return statefile.OpenCluster(store, statefile.Options{Name: cluster, Sealer: sealer, WriterID: writer, Clock: given.Clock})
 	}
-	group.Wait()
+	a.agent = New(given)
+	return a
+}
+
+// passes lets every cluster make a pass, side by side as in the agent.
+func (a *settledAgent) passes(ctx context.Context) { a.agent.passAll(ctx) }
+
+// pass asks Git once and lets every cluster make a pass.
+func (a *settledAgent) pass(ctx context.Context) {
+	a.agent.pollOnce(ctx)
+	a.passes(ctx)
+}
+
+// settle makes passes until every cluster is Ready.
+func (a *settledAgent) settle(tb testing.TB, ctx context.Context) {
+	tb.Helper()
+	for range 20 {
+		a.pass(ctx)
+		if a.unready() == "" {
+			return
+		}
+	}
+	tb.Fatal(a.unready())
+}
+
+// unready says of the first cluster that isn't Ready why; empty when all are.
+func (a *settledAgent) unready() string {
+	for _, w := range a.agent.current() {
+		if r := w.report(); !r.Ready.Status || r.Blocked {
+			return fmt.Sprintf("%s: %s: %s", w.name, r.Ready.Reason, r.Ready.Message)
+		}
+	}
+	return ""
 }
 
 // BenchmarkNoOpPass1000Machines is what the agent does most of its life: nothing. It reports what a pass asks of the state's
@@ -224,31 +298,82 @@ func BenchmarkNoOpPass1000Machines(b *testing.B) {
 	for _, shape := range []struct{ clusters, machines int }{{100, 10}, {1, 1000}} {
 		b.Run(fmt.Sprintf("%d clusters of %d machines", shape.clusters, shape.machines), func(b *testing.B) {
 			var before, after runtime.MemStats
+			folder, err := statefile.OpenFolder(b.TempDir(), statefile.FolderOptions{})
+			require.NoError(b, err)
+			b.Cleanup(func() { folder.Close() })
+			store := &countingStore{Store: folder}
+			world := newSettledWorld(b, shape.clusters, shape.machines, statefile.LocationHash(store))
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			f := newSettledFleet(b, shape.clusters, shape.machines)
 			ctx := context.Background()
+			f := world.newAgent(b, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: clock.RealClock{}, Clocks: statefile.SystemClocks()})
+			f.settle(b, ctx)
 			f.pass(ctx)
 			runtime.GC()
 			runtime.ReadMemStats(&after)
-			writes, reads, fetches := f.store.writes.Load(), f.store.reads.Load(), f.source.Stats().Fetches
+			writes, reads, fetches := store.writes.Load(), store.reads.Load(), f.source.Stats().Fetches
 			b.ReportAllocs()
 			for b.Loop() {
 				f.pass(ctx)
 			}
 			n := float64(b.N)
-			b.ReportMetric(float64(f.store.writes.Load()-writes)/n, "state-writes/op")
-			b.ReportMetric(float64(f.store.reads.Load()-reads)/n, "state-reads/op")
+			b.ReportMetric(float64(store.writes.Load()-writes)/n, "state-writes/op")
+			b.ReportMetric(float64(store.reads.Load()-reads)/n, "state-reads/op")
 			b.ReportMetric(float64(f.source.Stats().Fetches-fetches)/n, "fetches/op")
 			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "kept-MiB")
-			if f.store.writes.Load() != writes || f.source.Stats().Fetches != fetches {
+			if store.writes.Load() != writes || f.source.Stats().Fetches != fetches {
 				b.Fatal("a pass that changes nothing wrote to the state's store or fetched from Git")
 			}
-			for _, w := range f.agent.current() {
-				if !w.report().Ready.Status {
-					b.Fatal(w.report())
-				}
+			if why := f.unready(); why != "" {
+				b.Fatal(why)
 			}
 		})
 	}
+}
+
+// BenchmarkPassBesideAHangingCluster makes passes over twenty clusters, by turns while nothing else goes on and while all machines of another
+// cluster hang, and reports the ratio. The time is that of both together.
+func BenchmarkPassBesideAHangingCluster(b *testing.B) {
+	const machines, rounds = 10, 50
+	store := storetest.NewMemory()
+	world := newSettledWorld(b, 21, machines, statefile.LocationHash(store))
+	timing := DefaultTiming()
+	timing.Observe = time.Hour // they hang until the benchmark lets them go
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
+	f := world.newAgent(b, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: clock, Clocks: statefile.SystemClocks(), Timing: timing})
+	f.settle(b, context.Background())
+	all := f.agent.current()
+	hanging, others := all[0], all[1:]
+	nodes := world.nodes[world.bundles[hanging.name].ClusterID()]
+	round := func() time.Duration {
+		began := time.Now()
+		var group sync.WaitGroup
+		for _, w := range others {
+			group.Go(func() { w.once(context.Background()) })
+		}
+		group.Wait()
+		return time.Since(began)
+	}
+	var alone, beside time.Duration
+	for b.Loop() {
+		for range rounds {
+			clock.Step(timing.Steady)
+			alone += round()
+			ctx, release := context.WithCancel(context.Background())
+			nodes.hang = make(chan struct{})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				hanging.once(ctx)
+			}()
+			for range machines {
+				<-nodes.hang
+			}
+			beside += round()
+			release()
+			<-ended
+			nodes.hang = nil
+		}
+	}
+	b.ReportMetric(float64(beside)/float64(alone), "×-nobody-hanging")
 }

@@ -36,6 +36,18 @@ type fleetAt struct {
 	revision *gitsource.Revision
 	fleet    *schema.Fleet
 	problems []schema.Problem
+	// byName are the clusters of the fleet, so that a pass doesn't look for its machines among all others.
+	byName map[string]Cluster
+}
+
+func newFleetAt(revision *gitsource.Revision, fleet *schema.Fleet, problems []schema.Problem) *fleetAt {
+	return &fleetAt{revision: revision, fleet: fleet, problems: problems, byName: clustersOf(fleet, revision.Commit)}
+}
+
+// cluster takes one cluster out of the fleet; its object is nil when it isn't there. Documents that nothing acts on yet are left out, but
+// for backups: their destinations may prove a past. Lists are shared: nobody may change them.
+func (f *fleetAt) cluster(name string) Cluster {
+	return f.byName[name]
 }
 
 // history reads and judges revisions. Each cluster stays on its own last good revision, so each has its own walk through the
@@ -51,7 +63,7 @@ type history struct {
 	limit         int
 	mu            sync.Mutex
 	fleets        map[string]*fleetAt
-	verdicts      map[[2]string]validate.Stopped
+	verdicts      map[[2]string]func() validate.Stopped
 	rewindAllowed map[string]bool
 }
 
@@ -60,7 +72,7 @@ func newHistory(source Source, validator Validator, roots []string, allowRewind,
 		roots = []string{"."}
 	}
 	return &history{source: source, validator: validator, roots: roots, allowRewind: allowRewind, backups: backups, limit: 64,
-		fleets: map[string]*fleetAt{}, verdicts: map[[2]string]validate.Stopped{}, rewindAllowed: map[string]bool{}}
+		fleets: map[string]*fleetAt{}, verdicts: map[[2]string]func() validate.Stopped{}, rewindAllowed: map[string]bool{}}
 }
 
 // load reads a revision's documents.
@@ -74,12 +86,13 @@ func (h *history) load(revision *gitsource.Revision) *fleetAt {
 		clear(h.fleets)
 	}
 	fleet, problems := schema.Load(revision.Tree, h.roots)
-	f := &fleetAt{revision: revision, fleet: fleet, problems: problems}
+	f := newFleetAt(revision, fleet, problems)
 	h.fleets[revision.Commit] = f
 	return f
 }
 
-// judge says what the step from base (nil for none) to f stops.
+// judge says what the step from base (nil for none) to f stops. All clusters ask for the same step at the same moment, when a revision
+// arrives: it is judged once, and the others wait for that.
 func (h *history) judge(base, f *fleetAt) validate.Stopped {
 	key := [2]string{"", f.revision.Commit}
 	var old *schema.Fleet
@@ -88,21 +101,20 @@ func (h *history) judge(base, f *fleetAt) validate.Stopped {
 	}
 	h.mu.Lock()
 	verdict, known := h.verdicts[key]
+	if !known {
+		if len(h.verdicts) >= h.limit {
+			clear(h.verdicts)
+		}
+		verdict = sync.OnceValue(func() validate.Stopped {
+			findings := h.validator.Check(old, f.fleet, validate.WithProblems(f.problems))
+			findings = append(findings, validate.FromProblems(f.problems)...)
+			findings = append(findings, leftAlone(f.fleet, h.backups)...)
+			return validate.Stops(findings, kindsLeftAlone(h.backups)...)
+		})
+		h.verdicts[key] = verdict
+	}
 	h.mu.Unlock()
-	if known {
-		return verdict
-	}
-	findings := h.validator.Check(old, f.fleet, validate.WithProblems(f.problems))
-	findings = append(findings, validate.FromProblems(f.problems)...)
-	findings = append(findings, leftAlone(f.fleet, h.backups)...)
-	verdict = validate.Stops(findings, kindsLeftAlone(h.backups)...)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.verdicts) >= h.limit {
-		clear(h.verdicts)
-	}
-	h.verdicts[key] = verdict
-	return verdict
+	return verdict()
 }
 
 // folded is how far a cluster got through the commits.

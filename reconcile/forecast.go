@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"slices"
 	"time"
 
 	"ichor.maesh.dev/schema"
@@ -187,14 +188,36 @@ func memberText(id uint64) string {
 
 // ClusterOf takes one cluster out of a fleet, as the agent does.
 func ClusterOf(fleet *schema.Fleet, name, commit string) Cluster {
-	c := Cluster{Object: fleet.Cluster(name), Machines: fleet.MachinesOf(name), Commit: commit}
-	sortMachines(c.Machines)
-	for _, b := range fleet.Backups {
-		if b.Spec.ClusterRef.Name == name {
-			c.Backups = append(c.Backups, b)
+	c := clustersOf(fleet, commit, name)[name]
+	c.Commit = commit
+	return c
+}
+
+// clustersOf takes a fleet apart: all clusters that stand in it, or those that are named.
+func clustersOf(fleet *schema.Fleet, commit string, names ...string) map[string]Cluster {
+	found := map[string]Cluster{}
+	for _, object := range fleet.Clusters {
+		name := object.Metadata.Name
+		if _, twice := found[name]; !twice && (names == nil || slices.Contains(names, name)) {
+			found[name] = Cluster{Object: object, Commit: commit}
 		}
 	}
-	return c
+	for _, m := range fleet.Machines {
+		if c, is := found[m.Spec.ClusterRef.Name]; is {
+			c.Machines = append(c.Machines, m)
+			found[m.Spec.ClusterRef.Name] = c
+		}
+	}
+	for _, b := range fleet.Backups {
+		if c, is := found[b.Spec.ClusterRef.Name]; is {
+			c.Backups = append(c.Backups, b)
+			found[b.Spec.ClusterRef.Name] = c
+		}
+	}
+	for _, c := range found {
+		sortMachines(c.Machines)
+	}
+	return found
 }
 
 // StoppedBy says what findings stop in the agent, and LeftAlone which documents of a fleet it doesn't act on.

@@ -42,7 +42,9 @@ func (r *refusals) under(commits string, signers *operation.AllowedSigners) map[
 
 // inboxFiles are those of the inbox, as they were read last.
 type inboxFiles struct {
-	at      time.Time
+	at time.Time
+	// rings is what the bell had said by then.
+	rings   uint64
 	files   []Submitted
 	problem string
 	// away: the store couldn't be reached when it was read last.
@@ -66,7 +68,7 @@ func (w *worker) operations(ctx context.Context, desired Cluster, state *statefi
 	if w.opFiles.commit != head.Commit {
 		w.opFiles = operationFiles{commit: head.Commit, files: gitOperations(f, w.name, desired.Object.Spec.ID)}
 	}
-	w.readInbox(ctx, state)
+	w.readInbox(ctx, state, gitProblem)
 	ops.Files = slices.Concat(w.opFiles.files, w.inbox.files)
 	if w.inbox.problem != "" {
 		ops.Stale = nameOr(ops.Stale, w.inbox.problem)
@@ -136,21 +138,53 @@ func gitOperations(f *fleetAt, cluster, id string) []Submitted {
 	return files
 }
 
-// readInbox reads the inbox now and then, and in each pass while one of its operations waits for its start. A store that went away since
-// this pass read the state is not said twice: the next pass says it of the state, or reads the inbox again.
-func (w *worker) readInbox(ctx context.Context, state *statefile.State) {
-	read := w.agent.config.Inbox
-	if read == nil {
-		return
+// inboxDue says whether the inbox is to be listed in this pass: when somebody rang, in each pass while one of its operations waits for its
+// start, often while Git can't be read, since that is what the inbox is for, and else now and then: files may be put there by hand.
+func (w *worker) inboxDue(ctx context.Context, state *statefile.State, gitProblem string) bool {
+	rang, interval := false, w.agent.timing.Inbox
+	if w.agent.config.Bell != nil {
+		rings, err := w.agent.rings(ctx)
+		rang = rings != w.inbox.rings
+		w.inbox.rings = rings
+		if err == nil && gitProblem == "" && w.inbox.problem == "" {
+			interval = w.agent.timing.InboxList
+		}
 	}
 	waiting := slices.ContainsFunc(state.Operations, func(op *statefile.OperationState) bool {
 		return op.Phase == statefile.OperationPending && op.Source == sourceInbox
 	})
-	now := w.agent.clock.Now()
-	if age := now.Sub(w.inbox.at); !waiting && !w.inbox.at.IsZero() && age >= 0 && age < w.agent.timing.Inbox {
+	age := w.agent.clock.Since(w.inbox.at)
+	return rang || waiting || w.inbox.at.IsZero() || age < 0 || age >= interval
+}
+
+// rings asks the bell, now and then and once for all clusters.
+func (a *Agent) rings(ctx context.Context) (uint64, error) {
+	a.bell.Lock()
+	defer a.bell.Unlock()
+	if age := a.clock.Since(a.bell.at); a.bell.at.IsZero() || age < 0 || age >= a.timing.Inbox {
+		rings, err := a.config.Bell(ctx)
+		if ctx.Err() != nil {
+			return a.bell.rings, ctx.Err()
+		}
+		a.bell.at, a.bell.err = a.clock.Now(), err
+		if err == nil {
+			a.bell.rings = rings
+		}
+	}
+	return a.bell.rings, a.bell.err
+}
+
+// readInbox reads the inbox when it is due. A store that went away since this pass read the state is not said twice: the next pass says it
+// of the state, or reads the inbox again.
+func (w *worker) readInbox(ctx context.Context, state *statefile.State, gitProblem string) {
+	read := w.agent.config.Inbox
+	if read == nil {
 		return
 	}
-	w.inbox.at, w.inbox.problem = now, ""
+	if !w.inboxDue(ctx, state, gitProblem) {
+		return
+	}
+	w.inbox.at, w.inbox.problem = w.agent.clock.Now(), ""
 	files, more, err := read(ctx, w.name)
 	if err != nil {
 		w.inbox.problem = w.agent.scrubber.Text(err.Error())

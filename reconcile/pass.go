@@ -30,8 +30,34 @@ func trouble(reason string, format string, args ...any) error {
 	return &problem{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
-// pass looks at one cluster once, decides, and does what is due. It returns how soon the next pass should come.
+// errFromMemory says that something is to be done, and that what is known of the state isn't fresh enough for it.
+var errFromMemory = errors.New("the state is to be read first")
+
+// pass looks at one cluster once, decides, and does what is due. It returns how soon the next pass should come. Where the last pass found
+// nothing to do, the state isn't read again at once, since reads are paid for: what is remembered of it serves to see that there still is
+// nothing. As soon as there is something, the pass is made anew with the state as it is in the store.
 func (w *worker) pass(ctx context.Context) (time.Duration, error) {
+	wait, err := w.passWith(ctx, w.rested())
+	if errors.Is(err, errFromMemory) {
+		wait, err = w.passWith(ctx, false)
+	}
+	return wait, err
+}
+
+// rested says whether the last pass found nothing to do, a moment ago.
+func (w *worker) rested() bool {
+	age := w.agent.clock.Since(w.readAt)
+	return w.idle && age >= 0 && age < w.agent.timing.Reread
+}
+
+// idle says whether a plan leaves everything as it is.
+func (p Plan) idle(state *statefile.State) bool {
+	return len(p.Actions) == 0 && len(p.Begin) == 0 && len(p.Backups) == 0 && p.Restore == nil && p.Resolved == nil && !p.Busy && sameState(state, p.Next)
+}
+
+// passWith makes a pass with the state as it is in the store, or as it is remembered; errFromMemory then says that this isn't enough.
+func (w *worker) passWith(ctx context.Context, remembered bool) (time.Duration, error) {
+	w.idle = false
 	head, gitProblem := w.agent.head()
 	if head == nil {
 		return w.agent.timing.Busy, trouble("GitUnavailable", "no revision of the repository is known yet: %s", nameOr(gitProblem, "it is being fetched"))
@@ -39,7 +65,7 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 	if err := w.open(ctx, head); err != nil {
 		return w.agent.timing.Busy, err
 	}
-	state, err := w.own(ctx)
+	state, err := w.ownOr(ctx, remembered)
 	if err != nil {
 		return w.agent.timing.Busy, err
 	}
@@ -50,6 +76,10 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 	plan, in, err := w.decide(ctx, desired, state, next, w.operations(ctx, desired, state, head, gitProblem))
 	if err != nil {
 		return w.agent.timing.Busy, err
+	}
+	idle := plan.idle(state)
+	if remembered && !idle {
+		return 0, errFromMemory
 	}
 	w.say(plan, in)
 	if err := w.store(ctx, state, plan); err != nil {
@@ -72,7 +102,9 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	case plan.Busy:
 		return w.agent.timing.Busy, nil
-	case plan.Held:
+	}
+	w.idle = idle
+	if plan.Held {
 		return min(w.agent.timing.Held, w.agent.timing.Steady), nil
 	}
 	return w.agent.timing.Steady, nil
@@ -96,7 +128,7 @@ func (w *worker) openBundle(ctx context.Context, head *gitsource.Revision) error
 	if w.bundle != nil && w.opened == f {
 		return nil
 	}
-	cluster := f.fleet.Cluster(w.name)
+	cluster := f.cluster(w.name).Object
 	switch {
 	case cluster == nil && w.bundle != nil:
 		// It was taken out of Git: what is remembered of it is still written with the bundle that it had.
@@ -117,7 +149,7 @@ func (w *worker) openBundle(ctx context.Context, head *gitsource.Revision) error
 		return trouble(reason, "the secrets bundle of %s can't be opened, so nothing of it is read or done: %w", w.name, err)
 	}
 	w.agent.scrubber.Add(bundle.Scalars()...)
-	w.agent.scrubber.Add(identities.Values()...)
+	w.agent.hideOpened(identities)
 	if w.bundle != nil && w.bundle.Fingerprint() == bundle.Fingerprint() && reflect.DeepEqual(w.bundle.CAs(), bundle.CAs()) {
 		w.opened = f
 		return nil
@@ -147,11 +179,11 @@ func (w *worker) standing(ctx context.Context, head *gitsource.Revision) (*fleet
 	now := w.agent.clock.Now()
 	w.earlier = ""
 	result := w.agent.history.start(w.name, w.agent.history.load(head), now)
-	if result.good != nil && result.good.fleet.Cluster(w.name) != nil {
+	if result.good != nil && result.good.cluster(w.name).Object != nil {
 		return result.good, nil
 	}
 	if last, err := w.agent.source.LastGood(); err == nil {
-		if f := w.agent.history.load(last); f.fleet.Cluster(w.name) != nil {
+		if f := w.agent.history.load(last); f.cluster(w.name).Object != nil {
 			return f, nil
 		}
 	}
@@ -202,7 +234,8 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 		return Cluster{}, nil, trouble("RevisionRefused", "commit %.12s is refused and no earlier one is known: %s", head.Commit, strings.Join(result.refused, "; "))
 	}
 	w.good = result.good
-	if w.good.fleet.Cluster(w.name) == nil {
+	desired := w.good.cluster(w.name)
+	if desired.Object == nil {
 		return Cluster{}, nil, w.gone(ctx, state)
 	}
 	next := cloneState(state)
@@ -214,7 +247,6 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 	next.SingleAgent = w.agent.config.SingleAgent
 	next.Cluster = statefile.ClusterIdentity{Name: w.name, ID: schema.ClusterID(w.bundle.ClusterID()),
 		BundleFingerprint: w.bundle.Fingerprint(), CAs: w.bundle.CAs()}
-	desired := clusterOf(w.good, w.name)
 	if w.agent.backups == nil {
 		// An agent that takes no backups refuses the documents that ask for them, as if they weren't there.
 		desired.Backups = nil
@@ -246,12 +278,6 @@ func (w *worker) gone(ctx context.Context, state *statefile.State) error {
 		return err
 	}
 	return why
-}
-
-// clusterOf takes one cluster out of a fleet. Documents that nothing acts on yet are left out, but for backups: their
-// destinations may prove a past.
-func clusterOf(f *fleetAt, name string) Cluster {
-	return ClusterOf(f.fleet, name, f.revision.Commit)
 }
 
 // approvals finds when machines without a time of their own were approved: in the commit that did it.
@@ -331,12 +357,14 @@ func (w *worker) look(ctx context.Context, desired Cluster, targets []talos.Targ
 		s := Seen{Observation: o}
 		if m := desired.Machine(name); m != nil && o.Mode != talos.ModeUnknown && m.Spec.Approved {
 			s.Config = w.compare.View(m, o)
-			s.Config.Problem = w.agent.scrubber.Text(s.Config.Problem)
+			if s.Config.Problem != "" {
+				s.Config.Problem = w.agent.scrubber.Text(s.Config.Problem)
+			}
 		}
 		in.Seen[name] = s
 	}
 	// What sealed patches held is known now; nothing of it may reach a log or the state.
-	w.agent.scrubber.Add(w.compare.identities.Values()...)
+	w.agent.hideOpened(w.compare.identities)
 	w.noteCompared(desired, in)
 	return nil
 }

@@ -34,8 +34,12 @@ type Timing struct {
 	// Busy and Steady are the pauses between two passes: while something is under way, and when nothing is. A cluster with
 	// held machines is never looked at less often than Held.
 	Busy, Steady, Held time.Duration
-	// Inbox is how often operations that are given without Git are looked for.
-	Inbox time.Duration
+	// Inbox is how often operations that are given without Git are looked for: who puts one there says so in one place for all clusters.
+	// InboxList is how often the inbox itself is listed where nobody says so.
+	Inbox, InboxList time.Duration
+	// Reread is how old what is known of a state may be for a pass that then finds nothing to do. Whatever is done rests on what
+	// the store says at that moment.
+	Reread time.Duration
 	// Observe bounds one look at one machine; Call one mutating call, Defragment that of a defragmentation.
 	Observe, Call, Defragment time.Duration
 }
@@ -60,6 +64,8 @@ func DefaultTiming() Timing {
 		Steady:         15 * time.Second,
 		Held:           15 * time.Second,
 		Inbox:          time.Minute,
+		InboxList:      time.Hour,
+		Reread:         time.Minute,
 		Observe:        25 * time.Second,
 		Call:           20 * time.Second,
 		Defragment:     10 * time.Minute,
@@ -80,7 +86,7 @@ func (t Timing) Scaled(n float64) Timing {
 		{&t.LearnerGrace, 4 * time.Minute}, {&t.NamelessGrace, time.Minute}, {&t.MendCap, 4 * time.Minute}, {&t.ComeBack, 2 * time.Minute},
 		{&t.Return, 4 * time.Minute}, {&t.Silent, 5 * time.Second}, {&t.Wiped, 10 * time.Second}, {&t.Patience, 30 * time.Second}, {&t.ServiceQuiet, time.Second},
 		{&t.TryTimeout, 30 * time.Second}, {&t.BootstrapQuiet, 5 * time.Second},
-		{&t.Retry, 0}, {&t.Busy, 0}, {&t.Steady, 0}, {&t.Held, 0}, {&t.Inbox, 0},
+		{&t.Retry, 0}, {&t.Busy, 0}, {&t.Steady, 0}, {&t.Held, 0}, {&t.Inbox, 0}, {&t.InboxList, 0}, {&t.Reread, 0},
 	} {
 		*s.duration = max(time.Duration(float64(*s.duration)/n), min(*s.duration, s.least))
 	}

@@ -42,9 +42,12 @@ type worker struct {
 	// quietSince is since when who ousted this process has written nothing, quietAt the state's generation then; 0: it was not looked at yet.
 	quietSince statefile.Instant
 	quietAt    uint64
-	// ownedAt is when this process became the writer.
+	// ownedAt is when this process became the writer, readAt when it began to read the state last.
 	ownedAt statefile.Instant
-	said    map[string]string
+	readAt  time.Time
+	// idle says that the last pass found nothing to do.
+	idle bool
+	said map[string]string
 	// deferred are machines that could not be given their first config.
 	deferred map[string]deferral
 

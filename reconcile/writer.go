@@ -12,8 +12,12 @@ import (
 	"ichor.maesh.dev/statefile"
 )
 
-// own makes this process the writer of the cluster's state, once for each time it takes the lease, and reads the state.
-func (w *worker) own(ctx context.Context) (*statefile.State, error) {
+// own is ownOr with the state as it is in the store.
+func (w *worker) own(ctx context.Context) (*statefile.State, error) { return w.ownOr(ctx, false) }
+
+// ownOr makes this process the writer of the cluster's state, once for each time it takes the lease, and reads the state, unless what is
+// remembered of it is to do.
+func (w *worker) ownOr(ctx context.Context, remembered bool) (*statefile.State, error) {
 	token, held := w.agent.lease(w.name)
 	if !held {
 		w.owned = false
@@ -38,15 +42,9 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 		known, _ := w.state.Known()
 		w.epoch = known.Writer.Epoch
 	}
-	state, err := w.state.Load(ctx)
-	if errors.Is(err, statefile.ErrNotFound) {
-		// The next pass makes it anew, as one that was lost.
-		w.owned = false
-		return nil, trouble("StateUnavailable", "the state of %s is gone from the store while this agent worked with it: it is made anew, and the "+
-			"machines are adopted as they are", w.name)
-	}
+	state, err := w.read(ctx, remembered)
 	if err != nil {
-		return nil, w.fenced(err)
+		return nil, err
 	}
 	if state.Writer.Epoch != w.epoch {
 		return nil, w.fenced(fmt.Errorf("the state of %s: %w (%.64q, writer number %d); this process was number %d", w.name, statefile.ErrOtherWriter,
@@ -58,6 +56,27 @@ func (w *worker) own(ctx context.Context) (*statefile.State, error) {
 	}
 	if state.Cluster.BundleFingerprint != "" && state.Cluster.BundleFingerprint != w.bundle.Fingerprint() {
 		return nil, trouble("WrongBundle", "the state of %s is of another secrets bundle: every backup would be orphaned; put the former one back", w.name)
+	}
+	return state, nil
+}
+
+// read gives the state, as it is in the store or as it is remembered.
+func (w *worker) read(ctx context.Context, remembered bool) (*statefile.State, error) {
+	if remembered {
+		if state, _ := w.state.Known(); state != nil {
+			return state, nil
+		}
+	}
+	w.readAt = w.agent.clock.Now()
+	state, err := w.state.Load(ctx)
+	if errors.Is(err, statefile.ErrNotFound) {
+		// The next pass makes it anew, as one that was lost.
+		w.owned = false
+		return nil, trouble("StateUnavailable", "the state of %s is gone from the store while this agent worked with it: it is made anew, and the "+
+			"machines are adopted as they are", w.name)
+	}
+	if err != nil {
+		return nil, w.fenced(err)
 	}
 	return state, nil
 }
