@@ -10,7 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -22,34 +26,48 @@ type row struct {
 	title, pkg, benchmark string
 	// peer is another benchmark of the same run; the ratio of their times is printed.
 	peer, peerTitle string
+	// alone says that the benchmark runs in a process of its own, slow that it is left out by -quick.
+	alone, slow bool
+	// load is the fleet of a row that measures a fleet: clusters, machines in each, agents.
+	load [3]int
+}
+
+// options are the command line.
+type options struct {
+	benchtime, only, plot string
+	quick                 bool
 }
 
 func main() {
-	count := flag.String("benchtime", "1x", "how often each benchmark runs, as go test -benchtime takes it")
-	only := flag.String("only", "", "run the rows whose title holds this text")
+	var o options
+	flag.StringVar(&o.benchtime, "benchtime", "1x", "how often each benchmark runs, as go test -benchtime takes it")
+	flag.StringVar(&o.only, "only", "", "run the rows whose title holds this text")
+	flag.BoolVar(&o.quick, "quick", false, "leave out the rows that take minutes")
+	flag.StringVar(&o.plot, "plot", "", "write what a fleet costs against its size to this file, as an SVG")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *count, *only); err != nil {
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, benchtime, only string) error {
-	results := map[string]map[string]result{}
-	wanted := rowsTitled(rows, only)
-	for _, r := range wanted {
-		if results[r.pkg] != nil {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "running the benchmarks of %s\n", r.pkg)
-		measured, err := measure(ctx, r.pkg, pattern(wanted, r.pkg), benchtime)
-		if err != nil {
-			return err
-		}
-		results[r.pkg] = measured
+func run(ctx context.Context, o options) error {
+	wanted := rowsTitled(rows, o.only)
+	if o.quick {
+		wanted = slices.DeleteFunc(wanted, func(r row) bool { return r.slow })
 	}
+	results, err := measureRows(ctx, wanted, o.benchtime)
+	if err != nil {
+		return err
+	}
+	if o.plot != "" {
+		if err := os.WriteFile(o.plot, []byte(loadPlot(wanted, results)), 0o644); err != nil {
+			return fmt.Errorf("writing the plot: %w", err)
+		}
+	}
+	fmt.Println("measured with", conditions())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "what\ttime\tallocated\tmore\tagainst")
 	for _, r := range wanted {
@@ -65,9 +83,22 @@ func run(ctx context.Context, benchtime, only string) error {
 			}
 			against = fmt.Sprintf("%.2f × %s", got.NsPerOp/peer.NsPerOp, r.peerTitle)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.title, duration(got.NsPerOp), size(got.AllocedBytesPerOp), got.extra, against)
+		more := got.extra
+		if r.load[0] > 0 {
+			more = loadFigures(got)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.title, duration(got.NsPerOp), size(got.AllocedBytesPerOp), more, against)
 	}
 	return table.Flush()
+}
+
+// conditions says what the machine did besides, since a time on a busy one says little: ratios do.
+func conditions() string {
+	text := fmt.Sprintf("%d processors, %s", runtime.NumCPU(), runtime.Version())
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		text += ", load " + strings.Join(strings.Fields(string(load))[:3], " ") + " (1, 5, 15 minutes)"
+	}
+	return text
 }
 
 // rowsTitled gives the rows whose title holds a text.
@@ -75,16 +106,20 @@ func rowsTitled(rows []row, text string) []row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !strings.Contains(r.title, text) })
 }
 
-// result is one benchmark's figures; extra holds the units that the benchmark reports itself.
+// result is one benchmark's figures; extra holds the units that the benchmark reports itself, figures the same as numbers.
 type result struct {
 	parse.Benchmark
-	extra string
+	extra   string
+	figures map[string]float64
 }
 
-// pattern is what go test -bench takes for the benchmarks of a package that are in the table, and their peers.
+// pattern is what go test -bench takes for the benchmarks of a package that are in the table, and their peers; those that run alone aside.
 func pattern(rows []row, pkg string) string {
 	var names []string
 	for _, r := range rows {
+		if r.alone {
+			continue
+		}
 		for _, benchmark := range []string{r.benchmark, r.peer} {
 			name, _, _ := strings.Cut(benchmark, "/")
 			if r.pkg == pkg && name != "" && !slices.Contains(names, name) {
@@ -92,18 +127,82 @@ func pattern(rows []row, pkg string) string {
 			}
 		}
 	}
+	if len(names) == 0 {
+		return ""
+	}
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// measure runs benchmarks of a package and gives them by name.
-func measure(ctx context.Context, pkg, pattern, benchtime string) (map[string]result, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-benchmem", "-benchtime", benchtime, "-timeout", "30m", pkg)
+// exactly is what go test -bench takes for one benchmark and no other.
+func exactly(benchmark string) string {
+	parts := strings.Split(benchmark, "/")
+	for n, part := range parts {
+		parts[n] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// measureRows runs the benchmarks of rows and their peers: by package, then by name.
+func measureRows(ctx context.Context, wanted []row, benchtime string) (map[string]map[string]result, error) {
+	folder, err := os.MkdirTemp("", "ichor-bench-*")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for what is built: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	results, built := map[string]map[string]result{}, map[string]program{}
+	for n, r := range wanted {
+		if _, is := built[r.pkg]; !is {
+			fmt.Fprintf(os.Stderr, "running the benchmarks of %s\n", r.pkg)
+			if built[r.pkg], err = build(ctx, r.pkg, filepath.Join(folder, fmt.Sprint(n))); err != nil {
+				return nil, err
+			}
+			results[r.pkg] = map[string]result{}
+			if names := pattern(wanted, r.pkg); names != "" {
+				if err := measure(ctx, built[r.pkg], names, benchtime, results[r.pkg]); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if !r.alone {
+			continue
+		}
+		for _, benchmark := range []string{r.benchmark, r.peer} {
+			if _, known := results[r.pkg][benchmark]; known || benchmark == "" {
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "running %s\n", benchmark)
+			if err := measure(ctx, built[r.pkg], exactly(benchmark), benchtime, results[r.pkg]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, nil
+}
+
+// program is the test program of a package, and the folder that it runs in.
+type program struct{ file, folder string }
+
+// build makes the test program of a package.
+func build(ctx context.Context, pkg, file string) (program, error) {
+	folder, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
+	if err != nil {
+		return program{}, fmt.Errorf("finding %s: %w", pkg, err)
+	}
+	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-o", file, pkg).CombinedOutput(); err != nil {
+		return program{}, fmt.Errorf("building the benchmarks of %s: %w\n%s", pkg, err, out)
+	}
+	return program{file, strings.TrimSpace(string(folder))}, nil
+}
+
+// measure runs benchmarks of a package and puts them into results, by name.
+func measure(ctx context.Context, p program, pattern, benchtime string, results map[string]result) error {
+	cmd := exec.CommandContext(ctx, p.file, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", benchtime, "-test.timeout", "60m")
+	cmd.Dir = p.folder
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out.String())
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out.String())
 	}
-	results := map[string]result{}
 	for line := range strings.Lines(out.String()) {
 		parsed, err := parse.ParseLine(line)
 		if err != nil {
@@ -113,18 +212,23 @@ func measure(ctx context.Context, pkg, pattern, benchtime string) (map[string]re
 		if cut := strings.LastIndexByte(name, '-'); cut > 0 {
 			name = name[:cut] // the number of processors
 		}
-		results[name] = result{Benchmark: *parsed, extra: extraUnits(line)}
+		got := result{Benchmark: *parsed, figures: map[string]float64{}}
+		got.extra = extraUnits(line, got.figures)
+		results[name] = got
 	}
-	return results, nil
+	return nil
 }
 
-// extraUnits gives the figures of a result line whose units are not Go's own.
-func extraUnits(line string) string {
+// extraUnits gives the figures of a result line whose units are not Go's own, and puts them into figures.
+func extraUnits(line string, figures map[string]float64) string {
 	known := map[string]bool{"ns/op": true, "B/op": true, "allocs/op": true, "MB/s": true}
 	fields := strings.Fields(line)
 	var extra []string
 	for i := 2; i+1 < len(fields); i += 2 {
 		if unit := fields[i+1]; !known[unit] {
+			if value, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				figures[unit] = value
+			}
 			extra = append(extra, fields[i]+" "+unit)
 		}
 	}

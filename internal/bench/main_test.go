@@ -1,11 +1,20 @@
 package main
 
-import "testing"
+import (
+	"encoding/xml"
+	"math"
+	"strings"
+	"testing"
+)
 
 func TestUnitsThatAreNotGosOwnAreKept(t *testing.T) {
 	line := "BenchmarkPass-2  1  123456 ns/op  0 fetches/op  7.5 MiB-live  4096 B/op  12 allocs/op\n"
-	if got, want := extraUnits(line), "0 fetches/op, 7.5 MiB-live"; got != want {
+	figures := map[string]float64{}
+	if got, want := extraUnits(line, figures), "0 fetches/op, 7.5 MiB-live"; got != want {
 		t.Errorf("extraUnits = %q, want %q", got, want)
+	}
+	if len(figures) != 2 || figures["MiB-live"] != 7.5 {
+		t.Errorf("the figures are %v", figures)
 	}
 }
 
@@ -24,6 +33,38 @@ func TestOnlyTheBenchmarksOfTheTableRun(t *testing.T) {
 	table := []row{{pkg: "a", benchmark: "BenchmarkX/1"}, {pkg: "a", benchmark: "BenchmarkX/2", peer: "BenchmarkY"}, {pkg: "b", benchmark: "BenchmarkZ"}}
 	if got, want := pattern(rowsTitled(table, ""), "a"), "^(BenchmarkX|BenchmarkY)$"; got != want {
 		t.Errorf("pattern = %q, want %q", got, want)
+	}
+}
+
+func TestABenchmarkThatRunsAloneIsNamedExactly(t *testing.T) {
+	table := []row{{pkg: "a", benchmark: "BenchmarkLoad/10_clusters", alone: true}, {pkg: "a", benchmark: "BenchmarkX/1"}}
+	if got, want := pattern(table, "a"), "^(BenchmarkX)$"; got != want {
+		t.Errorf("pattern = %q, want %q", got, want)
+	}
+	if got, want := exactly("BenchmarkLoad/10_clusters"), "^BenchmarkLoad$/^10_clusters$"; got != want {
+		t.Errorf("exactly = %q, want %q", got, want)
+	}
+}
+
+func TestRequestsArePaidForByKind(t *testing.T) {
+	got := dollars(map[string]float64{"PutObject/min": 12, "GetObject/min": 1000, "ListObjectsV2/min": 1000, "ListObjectsV2/hour": 60000, "DeleteObject/min": 1000, "Observe/min": 1e6, "cpu-ms/op": 1e6})
+	// A month has 43,200 minutes: 87 million at half a cent a thousand, and 43.2 million at 0.04 cents.
+	if want := 43.2*2012*0.005 + 43.2*1000*0.0004; math.Abs(got-want) > 1e-6 {
+		t.Errorf("dollars = %v, want %v", got, want)
+	}
+}
+
+func TestWhatGrowsInProportionIsDrawnAlongTheDashedLine(t *testing.T) {
+	svg := drawing([]panel{{title: "a < b", x: "machines", lines: []line{{name: "one", points: []point{{10, 10}, {100, 100}, {1000, 1000}}}}}})
+	for _, want := range []string{"a &lt; b", `points="60.0,256.0 202.0,148.0 344.0,40.0"`, `<line x1="60.0" y1="256.0" x2="344.0" y2="40.0" stroke="#777777" stroke-dasharray="4 4"/>`, ">1,000</text>"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the drawing lacks %q:\n%s", want, svg)
+		}
+	}
+	if err := xml.Unmarshal([]byte(svg), new(struct {
+		XMLName xml.Name `xml:"svg"`
+	})); err != nil {
+		t.Error(err)
 	}
 }
 
