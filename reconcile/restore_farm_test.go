@@ -108,6 +108,7 @@ func stages() []stage {
 		}},
 		{name: "without a quorum", first: "127.0.94.21", controlPlanes: 3, scenes: []scene{
 			{"two of three have lost their data", false, fullAfterLoss},
+			{"the agent on the one that has its data, which comes last", false, fullUnderTheAgent},
 			{"one stays away, and comes back with the old etcd", false, oneStaysAway},
 			{"one joins the old etcd again after its wipe", false, straggler},
 			{"a second restore beside what is left of the first", false, stragglersOfTheFirst},

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,8 @@ import (
 type restoreLab struct {
 	*signedLab
 	vault *vault
+	// bucket is the vault as somebody with the bundle sees it.
+	bucket *backup.Opened
 	// nodeName is the Node that agents run on; empty: they run elsewhere.
 	nodeName string
 	// times are turned beside the clock: for how long something has gone on.
@@ -63,6 +66,8 @@ func restoreLabOn(t testing.TB, inner *lab) *restoreLab {
 	t.Helper()
 	l := &restoreLab{signedLab: newSignedLab(inner), times: turnedTimes{statefile.SystemClocks(), &atomic.Int64{}}}
 	l.vault = l.withBackups(t)
+	t.Cleanup(func() { l.vault.server.Stop() }) // the one that a scene started again
+	l.bucket = l.destination(t, l.vault)
 	// Half a day away: beside the first snapshot, which is due at once, none is taken but those that are asked for.
 	far := fmt.Sprintf("30 %d * * *", (time.Now().UTC().Hour()+12)%24)
 	text := string(l.fleet.files["clusters/prod/backup.yaml"].Data)
@@ -219,7 +224,7 @@ func (l *restoreLab) snapshot() backup.Snapshot {
 
 func (l *restoreLab) contents() backup.Contents {
 	l.t.Helper()
-	contents, err := l.destination(l.t, l.vault).Contents(l.t.Context())
+	contents, err := l.bucket.Contents(l.t.Context())
 	require.NoError(l.t, err)
 	return contents
 }
@@ -319,12 +324,21 @@ func (l *restoreLab) cameBack(report Report, name string, m kept, members ...str
 // marker is the restore's, as it stands.
 func (l *restoreLab) marker() *recovery.Marker {
 	l.t.Helper()
-	content, err := l.destination(l.t, l.vault).Marker().Read(l.t.Context())
-	require.NoError(l.t, err)
-	require.NotNil(l.t, content, "there is no marker")
-	marker, err := recovery.DecodeMarker(content)
+	marker, err := l.readMarker(context.Background())
 	require.NoError(l.t, err)
 	return marker
+}
+
+// readMarker is marker for goroutines that may not end the test. The destination that it reads is open for as long as the lab is.
+func (l *restoreLab) readMarker(ctx context.Context) (*recovery.Marker, error) {
+	content, err := l.bucket.Marker().Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if content == nil {
+		return nil, errors.New("there is no marker")
+	}
+	return recovery.DecodeMarker(content)
 }
 
 // tally counts calls, so that one restore's can be told from an earlier one's.

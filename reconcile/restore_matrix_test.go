@@ -23,22 +23,36 @@ func mutations() []string {
 	return []string{"Reset", "EtcdLeaveCluster", "EtcdRecover", "Bootstrap", "Reboot", "EtcdRemoveMemberByID", "ApplyConfiguration", "Shutdown"}
 }
 
-// hooked runs an agent that calls hook at each of its points.
-func (l *restoreLab) hooked(hook func(point string), stop func(Report) bool) Report {
+// hooked runs an agent that calls hook at each of its points, on the agent's own goroutines: what a hook can't do ends the agent, and then the test.
+func (l *restoreLab) hooked(hook func(point string) error, stop func(Report) bool) Report {
 	l.t.Helper()
 	l.agents++
-	p := newTap(nil)
-	p.freeze = hook
-	return l.runFor(tapped(l.config(fmt.Sprintf("agent-%d", l.agents)), p), aRestore, stop)
+	p, failed := newTap(nil), make(chan error, 1)
+	p.freeze = func(point string) {
+		if err := hook(point); err != nil {
+			select {
+			case failed <- fmt.Errorf("%s: %w", point, err):
+			default: // the first one is told
+			}
+		}
+	}
+	report := l.runFor(tapped(l.config(fmt.Sprintf("agent-%d", l.agents)), p), aRestore, func(r Report) bool { return len(failed) > 0 || stop(r) })
+	select {
+	case err := <-failed:
+		require.NoError(l.t, err)
+	default:
+	}
+	return report
 }
 
 // at is a hook that does something the first time a point is met.
-func at(point string, do func()) func(string) {
+func at(point string, do func() error) func(string) error {
 	var once sync.Once
-	return func(met string) {
+	return func(met string) (err error) {
 		if strings.HasPrefix(met, point) {
-			once.Do(do)
+			once.Do(func() { err = do() })
 		}
+		return err
 	}
 }
 
@@ -237,7 +251,16 @@ func targetDies(l *restoreLab) {
 	m := l.moment()
 	since := l.tally(mutations()...)
 	l.restores("dies", m, accepting)
-	report := l.hooked(at("after restore's UploadSnapshot", func() { require.NoError(l.t, l.farm.Node(l.target()).PowerCycle()) }), whole("dies"))
+	cycled := make(chan struct{})
+	report := l.hooked(at("after restore's UploadSnapshot", func() error {
+		defer close(cycled)
+		marker, err := l.readMarker(context.Background())
+		if err != nil {
+			return err
+		}
+		return l.farm.Node(marker.Target).PowerCycle()
+	}), whole("dies"))
+	met(l, cycled)
 	l.cameBack(report, "dies", m)
 	require.Equal(l.t, map[string]int{l.target(): 2}, since()["EtcdRecover"])
 }
@@ -283,14 +306,23 @@ func neverRestores(l *restoreLab) {
 func pruned(l *restoreLab) {
 	m := l.moment()
 	l.restores("pruned", m, accepting)
-	report := l.hooked(at("after marker made", func() { l.removeObject(m.snapshot.Name) }), whole("pruned"))
+	bucket, removed := l.vault.bucket(l.t), make(chan struct{})
+	report := l.hooked(at("after marker made", func() error {
+		defer close(removed)
+		return bucket.Remove(context.Background(), m.snapshot.Name)
+	}), whole("pruned"))
+	met(l, removed)
 	l.cameBack(report, "pruned", m)
 }
 
-func (l *restoreLab) removeObject(name string) {
+// met wants a hook to have done what it is there for.
+func met(l *restoreLab, did <-chan struct{}) {
 	l.t.Helper()
-	bucket := l.vault.bucket(l.t)
-	require.NoError(l.t, bucket.Remove(l.t.Context(), name))
+	select {
+	case <-did:
+	default:
+		require.Fail(l.t, "the point that a hook waits for was not met")
+	}
 }
 
 // away takes the bucket away for ten minutes, in the middle.
@@ -301,14 +333,22 @@ func away(l *restoreLab) {
 	l.killed("after restore's LeaveEtcd")
 	l.vault.server.Stop()
 	left := since()
-	turned := 0
+	turned, passes := 0, uint64(0)
 	report := l.agent(func(r Report) bool {
+		if len(r.Clusters) == 0 {
+			return false
+		}
 		op := operationNamed(r.Clusters[0].State, "away")
-		if op.Phase == statefile.OperationRunning && strings.Contains(op.Message, "waits") && turned < 10 {
+		if op == nil || op.Phase == statefile.OperationPaused {
+			return op != nil
+		}
+		// A minute for each pass that found the bucket away.
+		if now := r.Clusters[0].Passes.Count; now > passes && strings.Contains(op.Message, "it waits: ") {
+			passes = now
 			turned++
 			l.turn(time.Minute)
 		}
-		return turned == 10 || op.Phase == statefile.OperationPaused
+		return turned == 10
 	})
 	require.Equal(l.t, 10, turned, "%s", l.operation(report, "away").FailureReason)
 	require.Equal(l.t, left, since(), "nothing is done without the marker")
@@ -340,9 +380,15 @@ func frozen(l *restoreLab) {
 	l.restores("frozen", m, accepting)
 	thaw, reached := make(chan struct{}), make(chan struct{})
 	p := newTap(nil)
-	p.freeze = at("before restore's Reset", func() { close(reached); <-thaw })
-	l.agents++
+	var once, warm sync.Once
+	p.freeze = func(point string) {
+		if strings.HasPrefix(point, "before restore's Reset") {
+			once.Do(func() { close(reached); <-thaw })
+		}
+	}
 	_, stop := start(tapped(l.config("frozen-agent"), p))
+	ends := func() { warm.Do(func() { close(thaw); stop() }) }
+	defer ends() // also of a test that fails
 	select {
 	case <-reached:
 	case <-time.After(ample):
@@ -351,8 +397,7 @@ func frozen(l *restoreLab) {
 	report := l.agent(l.turning("frozen", "was told to wipe", recovery.DefaultTiming().Again+time.Minute, whole("frozen")))
 	l.cameBack(report, "frozen", m)
 	took := since()
-	close(thaw)
-	stop()
+	ends()
 	require.Equal(l.t, took, since(), "what was sent late reached nothing")
 	require.Len(l.t, took["Reset"], 1)
 	l.settle()
@@ -449,6 +494,34 @@ func fullAfterLoss(l *restoreLab) {
 	require.Empty(l.t, since()["EtcdLeaveCluster"])
 	require.Equal(l.t, 1, since()["Reset"]["cp-1"])
 	require.Equal(l.t, map[string]int{l.target(): 1}, since()["Bootstrap"])
+}
+
+// fullUnderTheAgent has etcd lose its quorum with the agent on the one control plane that has its data still: that is wiped once the others have
+// recovered, the agent dies with it, and one on another machine goes on.
+func fullUnderTheAgent(l *restoreLab) {
+	m := l.moment()
+	since := l.tally(mutations()...)
+	l.loseData("cp-2")
+	l.loseData("cp-3")
+	l.quorumless("cp-1")
+	l.nodeName = "cp-1"
+	defer func() { l.nodeName = "" }()
+	l.restores("under-the-agent", m, accepting)
+	l.killed("after restore's Reset")
+	marker := l.marker()
+	require.Equal(l.t, recovery.PhaseJoining, marker.Phase)
+	require.Equal(l.t, "cp-1", marker.Own)
+	require.NotEqual(l.t, "cp-1", marker.Target)
+	require.Equal(l.t, map[string]int{"cp-1": 1}, since()["Reset"], "the agent's own alone, for the others lost their data")
+	for _, name := range []string{"cp-2", "cp-3"} {
+		require.Equal(l.t, m.held, l.held(name), "%s has recovered before the agent's own was wiped", name)
+	}
+	l.nodeName = marker.Target
+	report := l.agent(whole("under-the-agent"))
+	l.cameBack(report, "under-the-agent", m)
+	require.Equal(l.t, map[string]int{"cp-1": 1}, since()["Reset"])
+	require.Equal(l.t, map[string]int{marker.Target: 1}, since()["Bootstrap"])
+	require.Empty(l.t, since()["EtcdLeaveCluster"])
 }
 
 // oneStaysAway restores on two of three while the third is off for good; it comes back with the old etcd on it all the same.
@@ -572,7 +645,13 @@ func stragglersOfTheFirst(l *restoreLab) {
 	l.loseData(lost)
 	l.quorumless(target)
 	l.restores("second", m, accepting, late)
-	report = l.hooked(at("after marker outcome recover", func() { l.farm.Node(late).PowerOn() }), stands("second"))
+	on := make(chan struct{})
+	report = l.hooked(at("after marker outcome recover", func() error {
+		defer close(on)
+		l.farm.Node(late).PowerOn()
+		return nil
+	}), stands("second"))
+	met(l, on)
 	l.cameBack(report, "second", m, target, lost)
 	require.NotEqual(l.t, target, l.target())
 	require.NoError(l.t, l.farm.Node(late).PowerOff())
