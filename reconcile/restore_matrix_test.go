@@ -59,8 +59,14 @@ func at(point string, do func() error) func(string) error {
 // killed runs an agent that dies at a point.
 func (l *restoreLab) killed(point string) {
 	l.t.Helper()
+	l.killedWhile(point, func(Report) bool { return false })
+}
+
+// killedWhile is killed with a look at each report meanwhile.
+func (l *restoreLab) killedWhile(point string, look func(Report) bool) {
+	l.t.Helper()
 	l.agents++
-	dead, _ := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), func(Report) bool { return false }, func(at string) bool { return strings.HasPrefix(at, point) })
+	dead, _ := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), look, func(at string) bool { return strings.HasPrefix(at, point) })
 	require.True(l.t, dead, "%s was not met", point)
 }
 
@@ -429,20 +435,33 @@ func stuckLearner(l *restoreLab) {
 		over[cp] = l.farm.Node(cp).Inject(talossim.Fault{Method: talossim.BeforePromotion, Kind: talossim.Hang, Reached: reached})
 	}
 	l.restores("learner", m, accepting)
-	cut := ""
-	report := l.agent(l.turning("learner", "is a learner", 15*time.Minute, func(r Report) bool {
-		if cut == "" && len(reached) > 0 {
-			cut = l.startedLearner()
-			if cut != "" {
+	since := l.tally(mutations()...)
+	cut, wiped, said, at := "", 0, "", time.Now()
+	report := l.agent(func(r Report) bool {
+		switch {
+		case cut == "" && len(reached) > 0:
+			if cut = l.startedLearner(); cut != "" {
 				require.NoError(l.t, l.farm.Node(cut).PowerCycle())
 				for _, remove := range over {
 					remove()
 				}
+				wiped = since()["Reset"][cut]
+				l.turn(recovery.DefaultTiming().Learner + time.Minute)
+			}
+		case cut != "" && len(since()["EtcdRemoveMemberByID"]) > 0 && since()["Reset"][cut] == wiped:
+			// It holds the data of a member that is no more, and its etcd says nothing: for some minutes it may be one that joins.
+			if op := operationNamed(r.Clusters[0].State, "learner"); op.Message != said {
+				said, at = op.Message, time.Now()
+			} else if time.Since(at) > 3*time.Second {
+				at = time.Now()
+				l.turn(recovery.DefaultTiming().Again + time.Minute)
 			}
 		}
 		return whole("learner")(r)
-	}))
+	})
 	require.NotEmpty(l.t, cut)
+	require.NotEmpty(l.t, since()["EtcdRemoveMemberByID"], "nobody promoted it")
+	require.Equal(l.t, wiped+1, since()["Reset"][cut], "it was wiped to join anew")
 	l.cameBack(report, "learner", m)
 }
 
@@ -507,7 +526,8 @@ func fullUnderTheAgent(l *restoreLab) {
 	l.nodeName = "cp-1"
 	defer func() { l.nodeName = "" }()
 	l.restores("under-the-agent", m, accepting)
-	l.killed("after restore's Reset")
+	// Nothing of its etcd answers, so that it might be one that has only just joined: for some minutes it is waited for.
+	l.killedWhile("after restore's Reset", l.turning("under-the-agent", "cp-1 is member", recovery.DefaultTiming().Broken+time.Minute, func(Report) bool { return false }))
 	marker := l.marker()
 	require.Equal(l.t, recovery.PhaseJoining, marker.Phase)
 	require.Equal(l.t, "cp-1", marker.Own)
