@@ -3,6 +3,7 @@ package recovery
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
@@ -55,7 +56,7 @@ func (d *decision) first() string {
 	if d.m.Holder != "" {
 		return d.m.Holder
 	}
-	return "the control planes"
+	return strings.Join(d.m.Wipe, ", ")
 }
 
 // cancelling has those that left the old etcd join it again, one at a time. It is over when the old etcd is whole.

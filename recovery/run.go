@@ -76,6 +76,8 @@ type Run struct {
 	moved time.Time
 	open  int
 	said  string
+	// lost is set once another process was found to be the driver: nothing more is done then, whoever asks.
+	lost error
 }
 
 // StoppedError: the recovery can't go on by itself, and why. The marker stays; the same command goes on.
@@ -147,7 +149,8 @@ func (r *Run) reread(ctx context.Context) error {
 		return err
 	}
 	if now.Driver.ID != r.marker.Driver.ID || now.Driver.Epoch != r.marker.Driver.Epoch {
-		return fmt.Errorf("%w (run number %d)", ErrOtherDriver, now.Driver.Epoch)
+		r.lost = fmt.Errorf("%w (run number %d)", ErrOtherDriver, now.Driver.Epoch)
+		return r.lost
 	}
 	r.marker = now
 	return nil
@@ -188,6 +191,9 @@ func (r *Run) step(ctx context.Context) error {
 
 // once is a step without the wait; waits says that there is one.
 func (r *Run) once(ctx context.Context) (waits bool, err error) {
+	if r.lost != nil {
+		return false, r.lost // reading it has made this process able to swap what is another's
+	}
 	r.look(ctx)
 	driven := r.Clocks.Now().Since(r.started)
 	in := Input{Marker: r.marker, Seen: r.seen, Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing, Cancel: r.Cancel,
@@ -202,11 +208,14 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	r.notice(step.Open)
 	switch {
 	case step.Stop != "":
-		_ = r.write(ctx, func(m *Marker) error { // it is said in any case
+		err := r.write(ctx, func(m *Marker) error {
 			m.Problem = step.Stop
 			return nil
 		})
-		return false, &StoppedError{step.Stop}
+		if errors.Is(err, ErrOtherDriver) {
+			return false, err
+		}
+		return false, &StoppedError{step.Stop} // whether or not the marker has it
 	case step.Phase != "", step.Survivors != nil:
 		err = r.enter(ctx, step)
 	case step.Action != nil:
