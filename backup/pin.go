@@ -9,8 +9,8 @@ import (
 	"ichor.maesh.dev/statefile"
 )
 
-// PinnedName is the key of the copy of a snapshot that a restore keeps for itself, by the digest (hex) of its operation. It is never listed
-// or pruned as a snapshot.
+// PinnedName is the key of the copy of a snapshot that a restore keeps for itself, by a digest (hex): of its operation, or of the snapshot
+// where a command restores it. It is never listed or pruned as a snapshot.
 func PinnedName(digest string) string {
 	return fmt.Sprintf("etcd-restore.%.12s.snapshot.age", digest)
 }

@@ -231,7 +231,7 @@ func TestEveryCommandOfThePageForThreeInTheMorningWorks(t *testing.T) {
 	require.Equal(t, exitNo, code, said)
 	require.Contains(t, said, "cp-2 (127.0.88.102) runs an etcd with data, and that answers: it has 3 members; if that may be lost, name it: --wipe cp-2")
 	require.Contains(t, said, "nothing was changed")
-	require.Contains(t, said, "go on with: ichor restore --recover-cluster")
+	require.Contains(t, said, "to give it up all the same, go on with --wipe: ichor restore --recover-cluster")
 
 	// With all of them named it is broken off just after a machine was told to recover, and gone on with.
 	code, _, said = b.runUntil(func() bool { return b.accepted("cp-2", "Bootstrap") == 1 }, b.typed(wiping)...)

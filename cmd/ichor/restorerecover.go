@@ -37,6 +37,8 @@ type recoverer struct {
 	store statefile.Store
 	state *statefile.Cluster
 	mark  string
+	// givenUp is the copy that a recovery rested on that --start-over ends; empty where there is none.
+	givenUp string
 }
 
 func (a *app) recoverCluster(cmd *cobra.Command, f *restoreFlags) error {
@@ -125,10 +127,17 @@ func (r *recoverer) releaseEnded(ctx context.Context, found *recovery.Marker) (b
 	if id != found.ID {
 		return false, nil
 	}
-	if err := r.fence(id).Release(ctx, "the cluster was recovered", found.Restored()); err != nil {
+	last := r.lastRestore(ctx)
+	if err := r.fence(id).Release(ctx, "it was at its end already", r.record(found)); err != nil {
 		return false, r.stateTrouble(err)
 	}
-	fmt.Fprintf(r.out, "%s was recovered at %s already; its lock is given back now\n", r.name, found.Ended.Format(time.RFC3339))
+	what := "was recovered"
+	if found.Recovered == nil {
+		what = "was given back to its old etcd, by a cancel,"
+	} else {
+		r.unpin(ctx, found, last)
+	}
+	fmt.Fprintf(r.out, "%s %s at %s already; its lock is given back now\n", r.name, what, found.Ended.Format(time.RFC3339))
 	return true, nil
 }
 
@@ -165,14 +174,14 @@ func (r *recoverer) goOn(ctx context.Context, found *recovery.Marker) error {
 	if err != nil {
 		return cannot(err, "give another folder with --spool")
 	}
-	ready, err := r.prepare(r.cmd, r.app, found.Snapshot.Name, spool, func(int64) (int64, error) { return found.Snapshot.Raised, nil })
+	ready, err := r.readyAgain(ctx, found, spool)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ready.Close() }()
-	if ready.digest != found.Snapshot.SHA256 {
-		return answerNo(fmt.Errorf("%s is not the snapshot that this recovery began with: its SHA-256 is %s, and was %s", r.clean(ready.name), ready.digest, found.Snapshot.SHA256),
-			"give the one that it began with, or --start-over to begin anew")
+	if ready == nil {
+		ready = &readySnapshot{name: found.Snapshot.Name}
+	} else {
+		defer func() { _ = ready.Close() }()
 	}
 	return r.drive(ctx, found, ready, spool)
 }
@@ -251,7 +260,7 @@ func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) erro
 		m.Driver.Epoch = before.Driver.Epoch
 	}
 	if before != nil && before.Phase != recovery.PhaseDone {
-		m.ID = before.ID // whose lock stands in the state
+		m.ID, r.givenUp = before.ID, before.Pinned // whose lock stands in the state
 	}
 	return r.drive(ctx, m, ready, spool)
 }
@@ -312,6 +321,9 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 	if err := r.confirmName(ctx, r.name, r.confirm, "recover it"); err != nil {
 		return err
 	}
+	if err := r.pin(ctx, m, ready, spool); err != nil {
+		return err
+	}
 	fence, err := r.takeFence(ctx, m)
 	if err != nil {
 		return err
@@ -327,21 +339,43 @@ func (r *recoverer) drive(ctx context.Context, m *recovery.Marker, ready *readyS
 	if err := run.Begin(ctx, m); err != nil {
 		return cannot(fmt.Errorf("%w; nothing was sent to any machine", err), "")
 	}
+	if r.givenUp != m.Pinned {
+		r.takeAway(ctx, r.givenUp)
+	}
 	ended, err := run.Go(ctx)
+	if err != nil {
+		return r.brokenOff(err)
+	}
+	return r.end(ctx, fence, ended)
+}
+
+// brokenOff says why a recovery is not at its end, and the command that goes on.
+func (r *recoverer) brokenOff(err error) error {
 	var stopped *recovery.StoppedError
 	var fenced *recovery.FenceError
-	switch {
-	case errors.As(err, &stopped), errors.As(err, &fenced), errors.Is(err, recovery.ErrOtherDriver):
+	if errors.As(err, &stopped) || errors.As(err, &fenced) || errors.Is(err, recovery.ErrOtherDriver) {
 		return answerNo(fmt.Errorf("the recovery of %s is not at its end: %w", r.name, err), "it goes on with: "+r.again())
-	case err != nil:
-		return cannot(fmt.Errorf("the recovery of %s was broken off: %w", r.name, err), "it goes on with: "+r.again())
+	}
+	return cannot(fmt.Errorf("the recovery of %s was broken off: %w", r.name, err), "it goes on with: "+r.again())
+}
+
+// end gives everything back, and says what came of it.
+func (r *recoverer) end(ctx context.Context, fence recovery.Fence, ended *recovery.Marker) error {
+	what, last := "the cluster was recovered from "+ended.Snapshot.Name, r.lastRestore(ctx)
+	if ended.Recovered == nil {
+		what = "the restore was cancelled, and the old etcd lives on"
 	}
 	if state, ok := fence.(*recovery.StateFence); ok {
-		if err := state.Release(ctx, "the cluster was recovered from "+ended.Snapshot.Name, ended.Restored()); err != nil {
-			return cannot(fmt.Errorf("%s is recovered, and its lock could not be given back: %w", r.name, err), "")
+		if err := state.Release(ctx, what, r.record(ended)); err != nil {
+			return cannot(fmt.Errorf("%s: %s, and its lock could not be given back: %w", r.name, what, err), "")
 		}
 	}
-	fmt.Fprintf(r.out, "%s is recovered from %s: %s; %d control planes have joined\n", r.name, r.clean(ended.Snapshot.Name), ended.Recovered.Verified, len(ended.Machines))
+	if ended.Recovered == nil {
+		fmt.Fprintf(r.out, "%s is not restored: a cancel of the restore from %s had been begun, and is at its end\n", r.name, r.clean(ended.Snapshot.Name))
+	} else {
+		r.unpin(ctx, ended, last)
+		fmt.Fprintf(r.out, "%s is recovered from %s: %s; %d control planes have joined\n", r.name, r.clean(ended.Snapshot.Name), ended.Recovered.Verified, len(ended.Machines))
+	}
 	if ended.Survivors != nil {
 		fmt.Fprintf(r.out, "its Kubernetes API answers; %d kubelets lived through it and %d of the pods that keep their machines' forwarding\n",
 			len(ended.Survivors.Kubelets), len(ended.Survivors.Pods))
@@ -415,7 +449,7 @@ func (r *recoverer) takeFence(ctx context.Context, m *recovery.Marker) (recovery
 		}
 		return recovery.NoFence{}, nil
 	}
-	id, intent, err := recovery.Standing(ctx, r.state)
+	id, _, err := recovery.Standing(ctx, r.state)
 	if err != nil {
 		return nil, r.stateTrouble(err)
 	}
@@ -427,6 +461,10 @@ func (r *recoverer) takeFence(ctx context.Context, m *recovery.Marker) (recovery
 	fence := r.fence(m.ID)
 	identity := statefile.ClusterIdentity{Name: r.name, ID: r.owner.ClusterID, BundleFingerprint: r.secrets.Fingerprint(), CAs: r.secrets.CAs()}
 	if err := fence.Take(ctx, identity, r.clock.Now().UTC()); err != nil {
+		return nil, r.stateTrouble(err)
+	}
+	_, intent, err := recovery.Standing(ctx, r.state) // only now: until the lock was taken an agent could begin one more
+	if err != nil {
 		return nil, r.stateTrouble(err)
 	}
 	if intent == nil {

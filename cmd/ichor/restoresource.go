@@ -26,6 +26,8 @@ func loadTree(folder string) (*schema.Fleet, []schema.Problem) {
 type recoveryMarker struct {
 	*backup.Marker
 	close func() error
+	// destination is the bucket of the snapshots; nil where the snapshot is a file.
+	destination *backup.Opened
 	// newest is the revision of the newest listed snapshot; zero where there is no list.
 	newest int64
 }
@@ -42,7 +44,7 @@ func (f *restoreFlags) openMarker(cmd *cobra.Command) (*recoveryMarker, error) {
 	if err != nil {
 		return nil, err
 	}
-	marker := &recoveryMarker{Marker: destination.Marker(), close: destination.Close}
+	marker := &recoveryMarker{Marker: destination.Marker(), close: destination.Close, destination: destination}
 	contents, err := destination.Look(cmd.Context())
 	if err != nil {
 		_ = destination.Close()
