@@ -171,7 +171,14 @@ func (f *roller) phase(phase string) { f.next.Rollout.Phase, f.next.Rollout.Sinc
 // drain empties the machine, and reboots it once nothing is left on it.
 func (f *roller) drain(m *schema.TalosMachine, seen Seen, there bool) *Action {
 	r, name := f.next.Rollout, m.Metadata.Name
-	if why, wait := f.mayReboot(m); !there || why != "" || wait != "" {
+	why, wait := f.mayReboot(m)
+	if there && why == "" && wait != "" && r.Evacuation == nil {
+		// What it waits for may be an operation that needs the lock, and nothing was done yet.
+		f.says[name] = verdict{"RebootRequired", fmt.Sprintf("%s is to be rebooted for a changed config; it waits: %s", name, wait)}
+		endRollout(f.next)
+		return nil
+	}
+	if !there || why != "" || wait != "" {
 		if f.in.Now.Sub(r.Since) >= f.in.Cluster.Object.Spec.Rollout.Drain.Limit() {
 			return f.giveUp(name, nameOr(why, nameOr(wait, name+" gives no answer")))
 		}
@@ -272,8 +279,11 @@ func resolveRolledReboot(in *Input, next *statefile.State, intent statefile.Inte
 	}
 	e := resolveReboot(in, intent)
 	if e.failure != "" {
-		r.Stopped = fmt.Sprintf("%s did not reboot for a changed config within %s (%s%s): %s", intent.Machine, in.Timing.Return, stillThere(in, intent), answered(intent),
-			"it is not asked twice; reboot it (ichor run-op node reboot "+intent.Machine+"), or change Git")
+		way := "it is not asked twice; reboot it (ichor run-op node reboot " + intent.Machine + "), or change Git"
+		if _, answers := in.see(intent.Machine); !answers {
+			way = "it is not asked twice; look at its console, for the change may have cut it off; " + waysOn
+		}
+		r.Stopped = fmt.Sprintf("%s did not reboot for a changed config within %s (%s%s): %s", intent.Machine, in.Timing.Return, stillThere(in, intent), answered(intent), way)
 	}
 	return e.result, e.say
 }

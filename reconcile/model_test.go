@@ -446,7 +446,7 @@ func (d *drive) known() *Operations {
 		for _, op := range d.state.Operations {
 			judged[op.Digest] = true
 		}
-		return &Operations{Begun: d.begun, Judged: judged, Nonce: "nonce"}
+		return &Operations{Begun: d.begun, Judged: judged, Nonce: "nonce", Problem: "nobody said who may sign"}
 	}
 	return d.operations.input(d)
 }

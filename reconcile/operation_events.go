@@ -59,8 +59,13 @@ func operationEvents(before, next *statefile.State) []statefile.Event {
 func phaseEvent(old, op *statefile.OperationState) string {
 	word := string(op.Phase)
 	switch op.Phase {
-	case statefile.OperationPending, statefile.OperationSkipped:
+	case statefile.OperationSkipped:
 		return ""
+	case statefile.OperationPending:
+		if old.Phase != statefile.OperationRunning {
+			return ""
+		}
+		word = "PutBack"
 	case statefile.OperationRunning:
 		word = "Started"
 		if old.Phase == statefile.OperationPaused {

@@ -258,8 +258,7 @@ func (d *decision) beginOnce(op *statefile.OperationState, spec schema.Operation
 			d.pause(op, why)
 			return false
 		case wait != "":
-			op.Message = wait
-			releaseLock(d.next, operationLock(op.Digest))
+			d.putBack(op, wait)
 			return false
 		case proc.lock && !d.takeLock(op):
 			return false
@@ -320,9 +319,18 @@ func (d *decision) make(op *statefile.OperationState, proc procedure, m move) {
 	case m.rest != "":
 		op.Phase, op.Message = statefile.OperationShutDown, m.rest
 		releaseLock(d.next, operationLock(op.Digest))
+	case m.later != "":
+		d.putBack(op, m.later)
 	case m.wait != "":
 		op.Message = m.wait
 	}
+}
+
+// putBack lets an operation that has done nothing yet wait for its turn anew, without the lock: others may go first, and it can be cancelled.
+func (d *decision) putBack(op *statefile.OperationState, why string) {
+	op.Phase, op.Message = statefile.OperationPending, why
+	op.Step, op.StepSince, op.Steps = "", time.Time{}, nil
+	releaseLock(d.next, operationLock(op.Digest))
 }
 
 // ownNode says of a call that takes the machine away on which this agent runs that the next process goes on from the state.

@@ -14,7 +14,7 @@ type situation struct {
 	spec schema.OperationSpec
 }
 
-// move is what a procedure does next: exactly one of act, wait, done, pause and rest is set.
+// move is what a procedure does next: exactly one of act, wait, later, done, pause and rest is set.
 type move struct {
 	// step names the step that it belongs to, for the state and the status.
 	step string
@@ -22,6 +22,8 @@ type move struct {
 	act *Action
 	// wait says what is waited for.
 	wait string
+	// later says what is waited for by an operation that has done nothing yet: it gives the lock back and its turn comes anew.
+	later string
 	// done is the sentence of an operation that is complete, or that was turned round by a cancel where cancelled says so.
 	done      string
 	cancelled bool

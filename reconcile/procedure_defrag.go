@@ -69,7 +69,7 @@ func nextDefragment(s situation) move {
 			size(seen.Etcd.DBSize), size(seen.Etcd.DBSizeInUse))}
 	}
 	refuse, wait := refuseDefragment(s)
-	if held, is := s.held(stepDefragment, name, refuse, wait); is {
+	if held, is := s.held(name, refuse, wait); is {
 		return held
 	}
 	seen, _ := s.in.see(name)

@@ -37,7 +37,7 @@ func nextForfeit(s situation) move {
 		return move{step: stepForfeit, done: fmt.Sprintf("%s leads etcd now, and %s no longer does", nameOr(s.etcd.machine[seen.Etcd.Leader], hexID(seen.Etcd.Leader)), name)}
 	}
 	refuse, wait := refuseForfeit(s)
-	if held, is := s.held(stepForfeit, name, refuse, wait); is {
+	if held, is := s.held(name, refuse, wait); is {
 		return held
 	}
 	return move{step: stepForfeit, act: &Action{Kind: ActForfeit, Machine: name, UUID: seen.UUID, Boot: seen.BootID, Attempt: 1,

@@ -71,7 +71,7 @@ func nextReboot(s situation) move {
 	if why == "" {
 		why, wait = s.mayReboot(m)
 	}
-	if held, is := s.held(stepEvacuate, name, why, wait); is {
+	if held, is := s.held(name, why, wait); is {
 		return held
 	}
 	s.say(name, "Rebooting", fmt.Sprintf("%s is emptied of its pods and then rebooted, as %s asks", name, s.op.Name))
@@ -84,17 +84,29 @@ func nextReboot(s situation) move {
 }
 
 // held waits for a while for what speaks against going on, and then fails. It is a step of its own, so that one look at which a machine gives
-// no answer doesn't end what goes on for longer.
-func (s situation) held(step, machine, why, wait string) (move, bool) {
+// no answer doesn't end what goes on for longer. What passes by itself is waited for without the lock where nothing was done yet: what it
+// waits for may be another operation, which needs the lock.
+func (s situation) held(machine, why, wait string) (move, bool) {
+	late := s.op.Step == stepHeld && s.since() >= s.in.Timing.Patience
 	switch {
-	case why != "" && (s.op.Step != stepHeld || s.since() < s.in.Timing.Patience):
-		return move{step: stepHeld, wait: why}, true
-	case why != "":
-		return s.fail(machine, why), true
-	case wait != "":
-		return move{step: step, wait: wait}, true
+	case why == "" && wait == "":
+		return move{}, false
+	case why == "" && s.untouched():
+		return move{later: wait}, true
+	case late:
+		return s.fail(machine, nameOr(why, wait)), true
 	}
-	return move{}, false
+	return move{step: stepHeld, wait: nameOr(why, wait)}, true
+}
+
+// untouched says whether nothing was done for the operation yet, to no machine and in no Node.
+func (s situation) untouched() bool {
+	for kind, calls := range s.op.Sent {
+		if calls > 0 && !ActionKind(kind).cordoning() {
+			return false
+		}
+	}
+	return s.op.Evacuation == nil
 }
 
 // emptied moves the pods off the operation's machine; true once nothing is left to move.

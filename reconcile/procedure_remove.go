@@ -162,7 +162,7 @@ func (s situation) takenOut(r removed, wiped bool) (move, bool) {
 			}
 			refuse = s.runs(r.name)
 		}
-		if held, is := s.held(stepEvacuate, r.name, refuse, wait); is {
+		if held, is := s.held(r.name, refuse, wait); is {
 			return held, false
 		}
 	}

@@ -52,7 +52,7 @@ func nextRestartService(s situation) move {
 		return s.readyAgain(name, id)
 	}
 	refuse, wait := refuseRestartService(s)
-	if held, is := s.held(stepRestart, name, refuse, wait); is {
+	if held, is := s.held(name, refuse, wait); is {
 		return held
 	}
 	seen, _ := s.in.see(name)

@@ -58,7 +58,7 @@ func nextShutdown(s situation) move {
 		return s.resting(name)
 	}
 	refuse, wait := refuseShutdown(s)
-	if held, is := s.held(stepShutdown, name, refuse, wait); is {
+	if held, is := s.held(name, refuse, wait); is {
 		return held
 	}
 	seen, _ := s.in.see(name)

@@ -45,6 +45,7 @@ func (r *run) person() {
 			continue
 		}
 		r.seeToPower(c)
+		r.seeToConsoles(c)
 		r.seeToOperations(c, state)
 		r.seeToCount(c, state)
 		r.seeToRollout(c, state)
@@ -59,6 +60,21 @@ func (r *run) seeToPower(c *wantedCluster) {
 		if on := !m.power && m.wiped == 0; on {
 			r.w.say("%s/%s is switched on", c.c.name, name)
 			r.locked(func() { m.on(time.Now()) })
+		}
+	}
+}
+
+// seeToConsoles looks at the console of a machine that has given no answer for long, because of a stored change with which it booted.
+func (r *run) seeToConsoles(c *wantedCluster) {
+	for _, name := range c.names() {
+		m, right := c.machines[name].m, false
+		r.locked(func() {
+			if now := time.Now(); now.Sub(m.since) > 30*time.Minute {
+				right = m.putRight(now)
+			}
+		})
+		if right {
+			r.w.say("the config of %s/%s is put right at its console", c.c.name, name)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package soak
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"time"
+)
 
 // Settings that a modelled machine takes in its own way: the one it refuses, and with the other nobody reaches it while it runs it.
 const (
@@ -26,4 +30,19 @@ func driftOf(c *machineConfig) *machineConfig {
 		return nil
 	}
 	return parsed
+}
+
+// putRight takes out of a machine's config what keeps everybody from reaching it, as somebody does who is let in by another way; false where
+// that isn't the matter, or where a try ends by itself.
+func (m *machine) putRight(now time.Time) bool {
+	if !m.lockedOut() || m.before != nil || m.stage != stageRunning {
+		return false
+	}
+	lines := slices.DeleteFunc(bytes.SplitAfter(m.active.bytes, []byte("\n")), func(line []byte) bool { return bytes.Contains(line, []byte(settingLocksOut+":")) })
+	parsed, err := parseConfig(bytes.Join(lines, nil))
+	if err != nil {
+		return false
+	}
+	m.active, m.persistent, m.shown, m.byHand = parsed, parsed, true, now
+	return true
 }
