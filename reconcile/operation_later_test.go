@@ -96,4 +96,6 @@ func TestARolledRebootThatDidNothingYetGivesTheLockBackWhileEtcdHasTooManyMember
 	require.Nil(t, plan.Next.Lock)
 	require.Nil(t, plan.Next.Rollout)
 	require.Empty(t, plan.Actions)
+	require.Equal(t, "RebootRequired", plan.Next.Machines["cp-1"].Ready.Reason)
+	require.Contains(t, plan.Next.Machines["cp-1"].Ready.Message, "it waits: etcd has 3 members and count is 1")
 }
