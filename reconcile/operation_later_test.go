@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
 )
 
 // upWithTooMany is a cluster of four control planes and a worker, whose count is put to three once an operation on cp-1 has begun, at the
@@ -83,19 +84,38 @@ func TestARolledRebootThatDidNothingYetGivesTheLockBackWhileEtcdHasTooManyMember
 		require.NoError(t, err)
 		d.model.tick(2 * time.Second)
 	}
-	in := d.input()
-	in.Cluster.Object.Spec.ControlPlane.Count = 1
-	in.State = cloneState(d.state)
-	seen, _ := in.see("cp-1")
-	in.State.Rollout = &statefile.RolloutState{Machine: "cp-1", Digest: seen.Config.Wanted, Phase: phaseDrain, Since: stamp(in.Now), BootID: seen.BootID, From: seen.Config.Active}
-	in.State.Lock = &statefile.Lock{Holder: lockRollout, Since: stamp(in.Now)}
-	staged := in.Seen["cp-1"]
-	staged.Config.Active, staged.Config.Persistent, staged.Config.Wanted = "old", seen.Config.Wanted, seen.Config.Wanted
-	in.Seen["cp-1"] = staged
-	plan := Decide(in)
+	d.model.withKubernetes("1")
+	d.overlay = map[string]func(*Seen){"cp-1": func(seen *Seen) {
+		seen.Config.NeedsReboot, seen.Config.Why = seen.Config.Active != seen.Config.Wanted, "machine.files"
+	}}
+	d.wanted = "config-2"
+	for range 50 {
+		if plan := Decide(d.input()); plan.Next.Rollout != nil && plan.Next.Rollout.Phase == phaseDrain {
+			d.state = plan.Next
+			break
+		}
+		_, err := d.pass()
+		require.NoError(t, err)
+	}
+	require.NotNil(t, d.state.Lock)
+	require.Nil(t, d.state.Rollout.Evacuation, "Kubernetes wasn't looked at yet")
+	d.cluster.Object.Spec.ControlPlane.Count = 1
+	plan := Decide(d.input())
 	require.Nil(t, plan.Next.Lock)
 	require.Nil(t, plan.Next.Rollout)
 	require.Empty(t, plan.Actions)
 	require.Equal(t, "RebootRequired", plan.Next.Machines["cp-1"].Ready.Reason)
 	require.Contains(t, plan.Next.Machines["cp-1"].Ready.Message, "it waits: etcd has 3 members and count is 1")
+}
+
+func TestARolledRebootThatCutsItsMachineOffStopsWithTheWayToItsConsole(t *testing.T) {
+	d := newDrive(newModel(1, 1), 1)
+	d.overlay = map[string]func(*Seen){"w-1": func(seen *Seen) { *seen = Seen{Observation: talos.Observation{Problem: "no route"}} }}
+	in := d.input()
+	next := cloneState(d.state)
+	next.Rollout = &statefile.RolloutState{Machine: "w-1", Phase: phaseReboot}
+	intent := statefile.Intent{Action: string(ActReboot), Machine: "w-1", BootID: "boot-2", Attempt: 1, Outcome: statefile.OutcomeOK, At: in.Now.Add(-in.Timing.Return)}
+	resolveRolledReboot(&in, next, intent)
+	require.Contains(t, next.Rollout.Stopped, "look at its console")
+	require.NotContains(t, next.Rollout.Stopped, "run-op node reboot", "no call reaches it")
 }
