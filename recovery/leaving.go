@@ -15,6 +15,9 @@ import (
 func (d *decision) leaving() Step {
 	holder := d.Seen[d.m.Holder]
 	if holder.Mode != talos.ModeConfigured || holder.Etcd.Members == nil {
+		if d.deserted() {
+			return d.served(fmt.Sprintf("the etcd on %s did not answer any more once all others had left it", d.m.Holder))
+		}
 		return wait("the etcd on %s, which the others leave, doesn't answer: %s", d.m.Holder,
 			nameOr(holder.Problem, nameOr(holder.Etcd.MembersProblem, "no look at it succeeded")))
 	}
@@ -29,11 +32,34 @@ func (d *decision) leaving() Step {
 	if len(holder.Etcd.Members) != 1 {
 		return wait("the etcd on %s has %d members still, of which nobody knows all", d.m.Holder, len(holder.Etcd.Members))
 	}
-	return d.served()
+	return d.served("")
+}
+
+// factLast is the fact of a leave that says "yes" where its machine and the holder were the only members.
+const factLast = "last"
+
+// deserted says whether the holder's etcd can't come to answer any more: a leader that leaves as the last one but the holder may be gone before
+// the holder learns of it, which goes on counting it then and has no quorum of two. All others are seen without data, minutes after they left, so
+// that the old etcd lives nowhere; the holder is wiped next in any case. That it has no other member was seen before the last one was told to leave.
+func (d *decision) deserted() bool {
+	if holder := d.Seen[d.m.Holder]; holder.Mode != talos.ModeConfigured || holder.Etcd.Data != talos.Yes {
+		return false
+	}
+	if !slices.ContainsFunc(d.m.Intents, func(i Intent) bool { return i.Action == ActLeave && i.Facts[factLast] == "yes" }) {
+		return false
+	}
+	for _, m := range d.m.Machines {
+		seen, last := d.Seen[m.Name], d.m.last(ActLeave, m.Name)
+		if m.Name != d.m.Holder && (last == nil || seen.Mode != talos.ModeConfigured || seen.Etcd.Data != talos.No || d.Now.Sub(latest(*last)) <= d.Timing.Broken) {
+			return false
+		}
+	}
+	return len(d.m.Machines) > 1
 }
 
 // served waits until the API servers of those that left are seen gone: one that lived through the switch would serve lists of the old etcd.
-func (d *decision) served() Step {
+// Note is what else is to be said in the end.
+func (d *decision) served(note string) Step {
 	var unseen []string
 	for _, m := range d.m.Machines {
 		last := d.m.last(ActLeave, m.Name)
@@ -50,9 +76,12 @@ func (d *decision) served() Step {
 		}
 	}
 	if len(unseen) == 0 {
-		return Step{Phase: PhaseConfiguring}
+		return Step{Phase: PhaseConfiguring, Note: note}
 	}
-	return Step{Phase: PhaseConfiguring, Note: fmt.Sprintf("the API servers of %s were not seen to end within %s: what reads through them may see the past until they "+
+	if note != "" {
+		note += "; "
+	}
+	return Step{Phase: PhaseConfiguring, Note: note + fmt.Sprintf("the API servers of %s were not seen to end within %s: what reads through them may see the past until they "+
 		"start anew", strings.Join(unseen, ", "), d.Timing.Servers)}
 }
 
@@ -77,7 +106,13 @@ func (d *decision) leave(name string, members []talos.EtcdMember) Step {
 	case last.Attempt >= maxLeaves && !d.died(last) && !d.earlier(last):
 		return stop("%s was told to leave etcd %d times and has not: %s", name, last.Attempt, nameOr(last.Message, "it gave no reason"))
 	}
-	return d.act(ActLeave, name, map[string]string{"data": "present"}, fmt.Sprintf("%s leaves the etcd that is given up; %s holds it to the end", name, d.m.Holder))
+	facts := map[string]string{"data": "present"}
+	if !slices.ContainsFunc(members, func(m talos.EtcdMember) bool {
+		return m.ID != seen.Etcd.MemberID && m.ID != d.Seen[d.m.Holder].Etcd.MemberID
+	}) {
+		facts[factLast] = "yes"
+	}
+	return d.act(ActLeave, name, facts, fmt.Sprintf("%s leaves the etcd that is given up; %s holds it to the end", name, d.m.Holder))
 }
 
 // growing is the pause after a call that was made so many times: etcd refuses to let a member go until those that are left were connected for

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"ichor.maesh.dev/internal/crashmatrix"
+	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
 
@@ -171,4 +172,76 @@ func TestKilledAtAnyPointOfAGentleRestoreTheNextRunEndsItRight(t *testing.T) {
 		require.Equal(t, 2, s.count("leave"), s.accepted)
 		require.Less(t, slices.Index(s.accepted, "leave cp-2"), slices.Index(s.accepted, "reset cp-3"))
 	})
+}
+
+func TestAHolderThatIsLeftAloneWithoutAQuorumIsWipedAllTheSame(t *testing.T) {
+	now, timing := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), DefaultTiming()
+	long := now.Add(-timing.Broken - time.Second)
+	for name, test := range map[string]struct {
+		change func(m *Marker, seen map[string]Seen)
+		goesOn bool
+	}{
+		"all others left long ago and hold nothing": {func(*Marker, map[string]Seen) {}, true},
+		"the last one left a moment ago":            {func(m *Marker, _ map[string]Seen) { m.Intents[1].OutcomeAt = now.Add(-timing.Broken) }, false},
+		"there may be a member that nobody knows":   {func(m *Marker, _ map[string]Seen) { m.Intents[1].Facts = nil }, false},
+		"one was never told to leave":               {func(m *Marker, _ map[string]Seen) { m.Intents = m.Intents[1:] }, false},
+		"one holds data":                            {func(_ *Marker, seen map[string]Seen) { with(seen, "cp-3", talos.ModeConfigured, talos.Yes) }, false},
+		"nobody knows whether one holds data":       {func(_ *Marker, seen map[string]Seen) { with(seen, "cp-3", talos.ModeConfigured, talos.Unknown) }, false},
+		"one doesn't answer":                        {func(_ *Marker, seen map[string]Seen) { with(seen, "cp-3", talos.ModeUnknown, talos.No) }, false},
+		"the holder doesn't answer":                 {func(_ *Marker, seen map[string]Seen) { with(seen, "cp-2", talos.ModeUnknown, talos.Yes) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &Marker{Phase: PhaseLeaving, Began: now.Add(-10 * time.Minute), Holder: "cp-2", Target: "cp-1",
+				Machines: []Machine{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "cp-3"}}}
+			seen := map[string]Seen{}
+			with(seen, "cp-2", talos.ModeConfigured, talos.Yes)
+			for _, left := range []string{"cp-1", "cp-3"} {
+				m.Intents = append(m.Intents, Intent{Action: ActLeave, Machine: left, Outcome: statefile.OutcomeOK, At: long, OutcomeAt: long})
+				with(seen, left, talos.ModeConfigured, talos.No)
+			}
+			m.Intents[1].Facts = map[string]string{factLast: "yes"}
+			test.change(m, seen)
+			step := Decide(Input{Marker: m, Seen: seen, Now: now, Timing: timing})
+			if !test.goesOn {
+				require.Contains(t, step.Wait, "the etcd on cp-2, which the others leave, doesn't answer")
+				return
+			}
+			require.Equal(t, PhaseConfiguring, step.Phase, step.Wait)
+			require.Equal(t, "the etcd on cp-2 did not answer any more once all others had left it", step.Note)
+		})
+	}
+}
+
+func TestALeaveSaysWhetherItIsTheLastOne(t *testing.T) {
+	for name, test := range map[string]struct {
+		more []talos.EtcdMember
+		last string
+	}{
+		"the holder and it are the members": {nil, "yes"},
+		"another one is a member":           {[]talos.EtcdMember{{ID: 3}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := map[string]Seen{}
+			for n, on := range []string{"cp-1", "cp-2"} {
+				with(seen, on, talos.ModeConfigured, talos.Yes)
+				s := seen[on]
+				s.Etcd.MemberID = uint64(n + 1)
+				s.Etcd.Members = append([]talos.EtcdMember{{ID: 1}, {ID: 2}}, test.more...)
+				seen[on] = s
+			}
+			now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+			step := Decide(Input{Marker: &Marker{Phase: PhaseLeaving, Began: now, Holder: "cp-2", Target: "cp-1", Machines: []Machine{{Name: "cp-1"}, {Name: "cp-2"}}},
+				Seen: seen, Now: now, Timing: DefaultTiming()})
+			require.NotNil(t, step.Action)
+			require.Equal(t, ActLeave, step.Action.Kind)
+			require.Equal(t, test.last, step.Action.Facts[factLast])
+		})
+	}
+}
+
+// with has a machine be seen so; its etcd, where it has one, gives no list of members.
+func with(seen map[string]Seen, name string, mode talos.Mode, data talos.Fact) {
+	var s Seen
+	s.Mode, s.Stage, s.Etcd.Data, s.APIServer = mode, "running", data, talos.No
+	seen[name] = s
 }
