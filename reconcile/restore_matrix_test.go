@@ -435,33 +435,20 @@ func stuckLearner(l *restoreLab) {
 		over[cp] = l.farm.Node(cp).Inject(talossim.Fault{Method: talossim.BeforePromotion, Kind: talossim.Hang, Reached: reached})
 	}
 	l.restores("learner", m, accepting)
-	since := l.tally(mutations()...)
-	cut, wiped, said, at := "", 0, "", time.Now()
-	report := l.agent(func(r Report) bool {
-		switch {
-		case cut == "" && len(reached) > 0:
-			if cut = l.startedLearner(); cut != "" {
+	cut := ""
+	report := l.agent(l.turning("learner", "is a learner", 15*time.Minute, func(r Report) bool {
+		if cut == "" && len(reached) > 0 {
+			cut = l.startedLearner()
+			if cut != "" {
 				require.NoError(l.t, l.farm.Node(cut).PowerCycle())
 				for _, remove := range over {
 					remove()
 				}
-				wiped = since()["Reset"][cut]
-				l.turn(recovery.DefaultTiming().Learner + time.Minute)
-			}
-		case cut != "" && len(since()["EtcdRemoveMemberByID"]) > 0 && since()["Reset"][cut] == wiped:
-			// It holds the data of a member that is no more, and its etcd says nothing: for some minutes it may be one that joins.
-			if op := operationNamed(r.Clusters[0].State, "learner"); op.Message != said {
-				said, at = op.Message, time.Now()
-			} else if time.Since(at) > 3*time.Second {
-				at = time.Now()
-				l.turn(recovery.DefaultTiming().Again + time.Minute)
 			}
 		}
 		return whole("learner")(r)
-	})
+	}))
 	require.NotEmpty(l.t, cut)
-	require.NotEmpty(l.t, since()["EtcdRemoveMemberByID"], "nobody promoted it")
-	require.Equal(l.t, wiped+1, since()["Reset"][cut], "it was wiped to join anew")
 	l.cameBack(report, "learner", m)
 }
 
