@@ -29,7 +29,7 @@ func TestAResumeTriesAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := test.begin(t)
 			test.spoil(s)
-			m, _, err := s.run(0)
+			_, _, err := s.run(0)
 			var stopped *StoppedError
 			require.ErrorAs(t, err, &stopped, s.said)
 			require.ErrorContains(t, err, test.says)
@@ -42,7 +42,7 @@ func TestAResumeTriesAnew(t *testing.T) {
 			r, _, ctx := s.process(0)
 			content, err := r.Marker.Read(ctx)
 			require.NoError(t, err)
-			m, err = DecodeMarker(content)
+			m, err := DecodeMarker(content)
 			require.NoError(t, err)
 			m.Resume(s.clock.Now(), 1)
 			require.NoError(t, r.Begin(ctx, m))

@@ -10,7 +10,6 @@ import (
 type etcd struct {
 	members []talos.EtcdMember
 	leader  uint64
-	alarm   uint64
 }
 
 func (e *etcd) has(id uint64) bool {

@@ -111,15 +111,6 @@ spec:
 	return files
 }
 
-func (f *fleet) cluster(name string) *wantedCluster {
-	for _, c := range f.clusters {
-		if c.c.name == name {
-			return c
-		}
-	}
-	return nil
-}
-
 // operationText is the file of an operation; body is its kind with what belongs to it.
 func operationText(c *cluster, name string, created, expires time.Time, body string) string {
 	return fmt.Sprintf(`apiVersion: ichor.maesh.dev/v1alpha1
