@@ -133,6 +133,7 @@ func (r *run) want(c *wantedCluster, name string, role schema.Role, approved boo
 
 // supervise starts an agent on the host whenever none runs.
 func (r *run) supervise(h *host) {
+	time.Sleep(time.Duration(h.number) * time.Microsecond) // what happens at one instant would have no order
 	for {
 		p := h.start()
 		<-p.done

@@ -186,7 +186,9 @@ func TestARebootIsDrainedFor(t *testing.T) {
 	session, err := talosClient.Dial(within(t), talos.Target{Name: "w-1", Endpoint: farm.Node("w-1").Address()}, talos.RoleOperator)
 	require.NoError(t, err)
 	before := node.BootID
-	require.NoError(t, session.Reboot(within(t), talos.RebootDefault))
+	if err := session.Reboot(within(t), talos.RebootDefault); err != nil {
+		t.Logf("the reboot cut off its own answer, and is seen below: %v", err)
+	}
 	_ = session.Close()
 	harness.Eventually(t, "w-1 is Ready in a new boot", func() error {
 		node, err = find(within(t), client, "w-1")
