@@ -27,24 +27,24 @@ type order struct {
 // RunIfChild does a child's work and ends the process if it was started as one; else it returns at once. The program calls it first.
 func RunIfChild() {
 	childprocess.RunIfChild(work, func(encoded []byte) (any, error) {
-		var todo order
-		if err := json.Unmarshal(encoded, &todo); err != nil {
+		var asked order
+		if err := json.Unmarshal(encoded, &asked); err != nil {
 			return nil, fmt.Errorf("the order doesn't parse: %w", err)
 		}
-		return restore(todo)
+		return restore(asked)
 	})
 }
 
 // restore makes a data folder as `etcdutl snapshot restore` would, which checks the trailer, and counts what is in it.
-func restore(todo order) (Counts, error) {
+func restore(asked order) (Counts, error) {
 	const peer = "http://127.0.0.1:2380" // nothing listens there: the folder is never served
 	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: todo.File, Name: "drill", OutputDataDir: todo.Dir, PeerURLs: []string{peer}, InitialCluster: "drill=" + peer, InitialClusterToken: "drill",
+		SnapshotPath: asked.File, Name: "drill", OutputDataDir: asked.Dir, PeerURLs: []string{peer}, InitialCluster: "drill=" + peer, InitialClusterToken: "drill",
 	})
 	if err != nil {
 		return Counts{}, fmt.Errorf("etcd would not restore it: %w", err)
 	}
-	db, err := bbolt.Open(filepath.Join(todo.Dir, "member", "snap", "db"), 0o400, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	db, err := bbolt.Open(filepath.Join(asked.Dir, "member", "snap", "db"), 0o400, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return Counts{}, fmt.Errorf("opening the restored database: %w", err)
 	}
