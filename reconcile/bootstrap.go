@@ -140,16 +140,30 @@ func otherMembers(in *Input, next *statefile.State, wanted []string) string {
 		return fmt.Sprintf("whether the machine at %s (%s) holds etcd data is not known: %s", in.endpoint(name), name,
 			nameOr(seen.Problem, "it is still booting"))
 	}
-	for _, name := range wanted {
+	looked := append(slices.Clone(wanted), withoutData(in, next)...)
+	for _, name := range looked {
 		seen, _ := in.see(name)
 		for _, found := range seen.Discovery {
-			if found.MachineType != "worker" && !explained(in, wanted, found) {
+			if found.MachineType != "worker" && !explained(in, looked, found) {
 				return fmt.Sprintf("discovery lists %s (%s) as a control plane, which is none of the wanted ones and may be an etcd "+
 					"member; remove it, or wait 30 minutes for discovery to forget it", found.Name, strings.Join(found.Addresses, ", "))
 			}
 		}
 	}
 	return ""
+}
+
+// withoutData are the control planes, wanted or not, that this Ichor configured and that were seen to hold no etcd data. One that is one too
+// many, or of which the approval was taken back, is no member either: it joins the etcd that comes, and its removal, which needs that
+// etcd, takes it out again. To wait for it to go first would be to wait for ever.
+func withoutData(in *Input, next *statefile.State) []string {
+	return slices.DeleteFunc(controlPlaneNames(in), func(name string) bool {
+		seen, ok := in.see(name)
+		memory := next.Machines[name]
+		ours := memory != nil && (memory.Managed || seen.Config.Owner == in.Mark) && (seen.Config.Owner == "" || seen.Config.Owner == in.Mark)
+		booted := seen.Mode == talos.ModeConfigured && (seen.Stage == "booting" || seen.Stage == "running")
+		return !ok || !ours || !booted || seen.Etcd.Data != talos.No || seen.Etcd.MemberID != 0 || seen.Etcd.Members != nil
+	})
 }
 
 // mayHoldEtcd says whether what answers as a machine may be a control plane: by its own word, else by what is declared.
@@ -162,10 +176,10 @@ func mayHoldEtcd(in *Input, name string) bool {
 	}
 }
 
-// explained says whether what discovery lists is one of the wanted machines: by its addresses, since another machine may
-// bear the same name.
-func explained(in *Input, wanted []string, found talos.DiscoveredMember) bool {
-	return slices.ContainsFunc(wanted, func(name string) bool {
+// explained says whether what discovery lists is one of these machines: by its addresses, since another machine may bear the same
+// name.
+func explained(in *Input, names []string, found talos.DiscoveredMember) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
 		return containsAny(in.addresses(name), found.Addresses) ||
 			len(found.Addresses) == 0 && found.Name != "" && strings.EqualFold(in.hostname(name), found.Name)
 	})

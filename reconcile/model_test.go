@@ -152,7 +152,7 @@ func (m *model) observe(node *modelNode) talos.Observation {
 		return o
 	}
 	o.Mode, o.BootID, o.TalosVersion = talos.ModeConfigured, node.bootID(), "v1.13.6"
-	o.Ready, o.Discovery = node.stage == "running", []talos.DiscoveredMember{}
+	o.Ready, o.Discovery = node.stage == "running", m.discovery()
 	for _, id := range slices.Sorted(maps.Keys(node.services)) {
 		o.Services = append(o.Services, talos.Service{ID: id, State: "Running", Healthy: talos.Yes, Started: node.services[id]})
 	}
@@ -198,6 +198,17 @@ func (m *model) observe(node *modelNode) talos.Observation {
 	}
 	e.Members = append([]talos.EtcdMember(nil), node.etcd.members...)
 	return o
+}
+
+// discovery is what every configured machine knows of all of them.
+func (m *model) discovery() []talos.DiscoveredMember {
+	found := []talos.DiscoveredMember{}
+	for _, name := range m.names() {
+		if node := m.nodes[name]; node.up && node.stage != "maintenance" {
+			found = append(found, talos.DiscoveredMember{Name: node.hostname, Addresses: []string{node.ip}, MachineType: string(node.role)})
+		}
+	}
+	return found
 }
 
 func (e *modelEtcd) has(id uint64) bool {

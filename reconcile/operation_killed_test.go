@@ -50,6 +50,7 @@ const (
 	threeMachines = "machines 3 1\nrun\nkubernetes pods=2\n"
 	ledByFirst    = "machines 3 1\nrun\nmachine cp-1 leader=yes\n"
 	lostPast      = "machines 3 1\nrun until=bootstrap\nlose-state\nmachine cp-1 data=lost\nrun\n"
+	beforeEtcd    = "machines 3 0\nrun until=first-config\nrun until=first-config\nrun until=first-config\ngit machine cp-1 pause=wait\ntick 2s\ntick 20s\npass\ngit machine cp-1 resume=yes\n"
 	takenByOther  = "machines 1 1\nrun\nmachine w-1 owner=another\nmachine w-1 active=theirs persistent=theirs\nrun\n"
 )
 
@@ -62,6 +63,9 @@ func everyOperation() []killed {
 		{name: "remove of a worker", script: threeMachines, body: aboutNode("w-1", "remove", "confirm: w-1"), calls: []string{"reset-machine w-1", "delete-node w-1"}},
 		{name: "remove of a control plane", script: "machines 4 0\nrun\nkubernetes pods=2\ncount 3", body: aboutNode("cp-4", "remove", "confirm: cp-4"),
 			calls: []string{"remove-member cp-4", "reset-machine cp-4", "delete-node cp-4"}},
+		{name: "remove of a control plane before the bootstrap", script: beforeEtcd + "kubernetes pods=2\ncount 1", body: aboutNode("cp-3", "remove", "confirm: cp-3"),
+			calls: []string{"bootstrap cp-1", "remove-member cp-3", "reset-machine cp-3", "delete-node cp-3"}},
+		{name: "remove of one that is gone before the bootstrap", script: beforeEtcd + "machine cp-3 power=off", body: aboutNode("cp-3", "remove", "confirm: cp-3", "gone: true")},
 		{name: "restart-service", script: threeMachines, body: aboutNode("w-1", "restart-service", "service: kubelet"), calls: []string{"restart-service w-1"},
 			pauses: []ActionKind{ActRestartService}, again: true},
 		{name: "etcd-defrag", script: ledByFirst, body: aboutNode("cp-2", "etcd-defrag"), calls: []string{"defragment cp-2"},

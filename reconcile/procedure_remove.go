@@ -67,18 +67,20 @@ func refuseRemove(s situation) (refuse, wait string) {
 		return fmt.Sprintf("%s bears the mark of another Ichor's state, and is never touched", r.name), ""
 	}
 	if r.controlPlane {
-		return s.mayLoseControlPlane(r), ""
+		return s.mayLoseControlPlane(r)
 	}
 	return s.lastWorker(r.name), ""
 }
 
-// mayLoseControlPlane says what speaks against a cluster without that control plane.
-func (s situation) mayLoseControlPlane(r removed) string {
+// mayLoseControlPlane says what speaks against a cluster without that control plane, or what its removal waits for.
+func (s situation) mayLoseControlPlane(r removed) (refuse, wait string) {
 	if s.etcd.split != "" {
-		return s.etcd.split + "; look at both, and restore one from a backup"
+		return s.etcd.split + "; look at both, and restore one from a backup", ""
 	}
-	if !s.etcd.known {
-		return "no control plane gives a member list, so whether etcd would keep its quorum is not known; wait for etcd, or restore it"
+	record := s.next.Bootstrap
+	bootstraps := s.next.Origin == statefile.OriginNew && (record == nil || record.Done.IsZero())
+	if !s.etcd.known && !bootstraps {
+		return "no control plane gives a member list, so whether etcd would keep its quorum is not known; wait for etcd, or restore it", ""
 	}
 	left := 0
 	for _, name := range s.wanted {
@@ -89,10 +91,24 @@ func (s situation) mayLoseControlPlane(r removed) string {
 	count := s.in.Cluster.Object.Spec.ControlPlane.Count
 	switch {
 	case left == 0:
-		return fmt.Sprintf("%s is the last control plane, and without one there is no cluster", r.name)
+		return fmt.Sprintf("%s is the last control plane, and without one there is no cluster", r.name), ""
 	case !s.spec.Node.Gone && left < count:
-		return fmt.Sprintf("count is %d, and without %s there would be %d approved control planes; approve another one first, or lower spec.controlPlane.count", count, r.name, left)
+		return fmt.Sprintf("count is %d, and without %s there would be %d approved control planes; approve another one first, or lower spec.controlPlane.count", count, r.name, left), ""
+	case !s.etcd.known && s.beforeEtcd() && s.spec.Node.Gone:
+		return "", "" // what the bootstrap would wait for: nothing is lost with it, and nothing is sent to it
+	case !s.etcd.known:
+		return "", fmt.Sprintf("etcd isn't bootstrapped yet, and without its member list %s can't be taken out; the removal begins once etcd answers", r.name)
 	}
+	return s.mayLoseMember(r), ""
+}
+
+// beforeEtcd says whether the cluster is new and nobody was ever asked to bootstrap it.
+func (s situation) beforeEtcd() bool {
+	return s.next.Origin == statefile.OriginNew && s.next.Bootstrap == nil && s.next.Intent == nil
+}
+
+// mayLoseMember says what speaks against an etcd without the machine's member.
+func (s situation) mayLoseMember(r removed) string {
 	for _, member := range s.etcd.members {
 		on := s.etcd.machine[member.ID]
 		if !member.Learner && on != r.name && (on == "" || !s.etcd.joined[on]) {
@@ -202,6 +218,9 @@ func (in *Input) nobodyKnown(name string) bool {
 // state or its name and address together: a wrong one would be somebody's vote.
 func (s situation) leave(r removed) (move, bool) {
 	if !r.controlPlane {
+		return move{}, true
+	}
+	if !s.etcd.known && s.beforeEtcd() && s.spec.Node.Gone {
 		return move{}, true
 	}
 	if !s.etcd.known {
@@ -340,7 +359,7 @@ func (s situation) deleteNode(r removed) move {
 	if s.in.Kubernetes == nil {
 		return move{step: stepDelete, needKubernetes: true}
 	}
-	if problem := s.in.Kubernetes.Problem; problem != "" {
+	if problem := s.in.Kubernetes.Problem; problem != "" && !s.beforeEtcd() {
 		if s.op.Step == stepDelete && s.since() >= s.in.Timing.ComeBack {
 			return s.fail(r.name, fmt.Sprintf("%s is out of the cluster, and its Node could not be deleted: the Kubernetes API can't be asked: %s; resume this operation once it "+
 				"answers", r.name, problem))
@@ -378,6 +397,8 @@ func (s situation) goodbye(r removed) string {
 		out = "its etcd member and its Node are gone"
 	}
 	switch {
+	case r.controlPlane && s.beforeEtcd():
+		return fmt.Sprintf("%s is removed: it was never in etcd, which isn't bootstrapped yet; the machine itself was stated to be off for good, and was not wiped", r.name)
 	case s.spec.Node.Gone:
 		return fmt.Sprintf("%s is removed: %s; the machine itself was stated to be off for good, and was not wiped", r.name, out)
 	case r.answers && r.seen.Mode == talos.ModeMaintenance:
