@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/gitsource"
@@ -29,7 +28,6 @@ import (
 	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
-	"ichor.maesh.dev/statefile/storetest"
 	"ichor.maesh.dev/talos"
 	"ichor.maesh.dev/validate"
 )
@@ -65,7 +63,10 @@ type settledNodes struct {
 func (n *settledNodes) Observe(ctx context.Context, target talos.Target) talos.Observation {
 	n.calls.observe.Add(1)
 	if n.hang != nil {
-		n.hang <- struct{}{}
+		select {
+		case n.hang <- struct{}{}:
+		case <-ctx.Done():
+		}
 		<-ctx.Done()
 		return talos.Observation{Problem: "no answer: " + ctx.Err().Error()}
 	}
@@ -134,11 +135,17 @@ type settledWorld struct {
 // machines bear the mark of the state that their agent keeps.
 func newSettledWorld(tb testing.TB, clusters, machines int, mark string) *settledWorld {
 	tb.Helper()
+	return newSettledWorldOf(tb, slices.Repeat([]int{machines}, clusters), mark)
+}
+
+// newSettledWorldOf makes a cluster of each size.
+func newSettledWorldOf(tb testing.TB, sizes []int, mark string) *settledWorld {
+	tb.Helper()
 	identities, recipients := newKeys(tb)
 	w := &settledWorld{repository: gittest.New(tb), identities: identities, bundles: map[string]*talos.Bundle{}, nodes: map[string]*settledNodes{}}
 	base := newBundle(tb)
 	files, number := gittest.Files{}, 0
-	for c := range clusters {
+	for c, machines := range sizes {
 		cluster := fmt.Sprintf("c-%d", c)
 		bundle := likeBundle(tb, base, c)
 		w.bundles[cluster] = bundle
@@ -329,51 +336,4 @@ func BenchmarkNoOpPass1000Machines(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkPassBesideAHangingCluster makes passes over twenty clusters, by turns while nothing else goes on and while all machines of another
-// cluster hang, and reports the ratio. The time is that of both together.
-func BenchmarkPassBesideAHangingCluster(b *testing.B) {
-	const machines, rounds = 10, 50
-	store := storetest.NewMemory()
-	world := newSettledWorld(b, 21, machines, statefile.LocationHash(store))
-	timing := DefaultTiming()
-	timing.Observe = time.Hour // they hang until the benchmark lets them go
-	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
-	f := world.newAgent(b, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: clock, Clocks: statefile.SystemClocks(), Timing: timing})
-	f.settle(b, context.Background())
-	all := f.agent.current()
-	hanging, others := all[0], all[1:]
-	nodes := world.nodes[world.bundles[hanging.name].ClusterID()]
-	round := func() time.Duration {
-		began := time.Now()
-		var group sync.WaitGroup
-		for _, w := range others {
-			group.Go(func() { w.once(context.Background()) })
-		}
-		group.Wait()
-		return time.Since(began)
-	}
-	var alone, beside time.Duration
-	for b.Loop() {
-		for range rounds {
-			clock.Step(timing.Steady)
-			alone += round()
-			ctx, release := context.WithCancel(context.Background())
-			nodes.hang = make(chan struct{})
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				hanging.once(ctx)
-			}()
-			for range machines {
-				<-nodes.hang
-			}
-			beside += round()
-			release()
-			<-ended
-			nodes.hang = nil
-		}
-	}
-	b.ReportMetric(float64(beside)/float64(alone), "×-nobody-hanging")
 }

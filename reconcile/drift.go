@@ -329,14 +329,16 @@ func mayNotRoll(in *Input, next *statefile.State, etcd etcdView, wanted []string
 // tooManyWorkersDown counts the other workers that are not available against maxUnavailableWorkers. Before a machine is emptied, one that takes
 // no pods counts too.
 func tooManyWorkersDown(in *Input, name string, emptied bool) string {
-	total, down := 0, 0
+	total, down := in.aside.approved, in.aside.down
+	if emptied {
+		down = in.aside.downOrCordoned
+	}
 	for _, m := range in.Cluster.Machines {
 		if isControlPlane(m) || !m.Spec.Approved {
 			continue
 		}
 		total++
-		seen, ok := in.see(m.Metadata.Name)
-		if m.Metadata.Name != name && (!ok || !runsReady(seen) || emptied && seen.Unschedulable == talos.Yes) {
+		if m.Metadata.Name != name && unavailable(in, m, emptied) {
 			down++
 		}
 	}
@@ -351,6 +353,12 @@ func tooManyWorkersDown(in *Input, name string, emptied bool) string {
 		return fmt.Sprintf("%d other workers of %d are not Ready and maxUnavailableWorkers is %d", down, total, limit)
 	}
 	return ""
+}
+
+// unavailable says whether a machine is not there for pods; where one is to be emptied, a cordoned one is not either.
+func unavailable(in *Input, m *schema.TalosMachine, emptied bool) bool {
+	seen, ok := in.see(m.Metadata.Name)
+	return !ok || !runsReady(seen) || emptied && seen.Unschedulable == talos.Yes
 }
 
 func configAction(in *Input, next *statefile.State, kind ActionKind, name string, seen Seen) *Action {

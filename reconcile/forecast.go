@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"ichor.maesh.dev/schema"
@@ -20,6 +21,8 @@ type Forecast struct {
 	Seen map[string]Seen
 	// Unfinished says that the forecast was broken off, because it did not come to an end.
 	Unfinished bool
+	// looks is how many machines all decisions together looked at.
+	looks int
 }
 
 // Step is one call to a machine, or what a machine does by itself.
@@ -57,13 +60,20 @@ const (
 // Foretell follows the decisions of Decide and the refusals of the gate from one look at the machines to the end. It does no I/O:
 // the calls are made on imagined machines, on which each has its effect at once. So a forecast can't differ from what an agent
 // decides as long as the machines do what they are told.
-func Foretell(in Input) Forecast {
+func Foretell(in Input) Forecast { return foretell(in, true) }
+
+// foretell is Foretell; inParts lets it follow rollouts through a part of the machines at a time.
+func foretell(in Input, inParts bool) Forecast {
 	f := &foretelling{in: in, world: imagine(&in)}
 	// A machine is tried, confirmed, waited for; the rest is for joins, mending and what was under way.
 	limit := 200 + 20*len(in.Cluster.Machines)
 	jumps := 0
 	for pass := 0; pass < limit; pass++ {
 		plan := f.decide()
+		if f.part != nil && !f.enough(plan) {
+			f.widen()
+			plan = f.decide()
+		}
 		if pass == 0 {
 			f.result.First = plan
 		}
@@ -72,7 +82,7 @@ func Foretell(in Input) Forecast {
 		acted, refused := f.act(plan)
 		joined := f.world.live(&f.result)
 		f.in.Seen = f.world.look()
-		if acted || jumps == 0 {
+		if f.part == nil && (acted || jumps == 0) {
 			f.result.End, f.result.Seen = plan, f.in.Seen
 		}
 		switch {
@@ -87,6 +97,12 @@ func Foretell(in Input) Forecast {
 			jumps++
 			f.in.Now = f.in.Now.Add(forecastJump)
 		}
+		switch {
+		case f.part != nil && !rollingOnly(f.in.State):
+			f.widen()
+		case f.part == nil && acted && inParts:
+			f.narrow()
+		}
 	}
 	f.result.Unfinished = true
 	return f.result
@@ -96,6 +112,8 @@ type foretelling struct {
 	in     Input
 	world  *imagination
 	result Forecast
+	// part is set while only a part of the machines is looked at.
+	part *part
 }
 
 // decide decides as a pass does: a destination that was not listed is taken for empty.
@@ -105,6 +123,7 @@ func (f *foretelling) decide() Plan {
 		f.in.WriterAge = &age
 	}
 	f.in.Kubernetes = nil
+	f.result.looks += len(f.in.Cluster.Machines)
 	plan := Decide(f.in)
 	if plan.NeedKubernetes {
 		f.in.Kubernetes = f.world.kubernetes()
@@ -119,8 +138,12 @@ func (f *foretelling) decide() Plan {
 
 // act makes the calls of a plan, as a pass does: after one that isn't a first config everything is looked at anew.
 func (f *foretelling) act(plan Plan) (acted, refused bool) {
+	if len(plan.Actions) > 0 {
+		f.in.State = cloneState(f.in.State) // the plan's own stays as it was decided
+	}
+	refusal := f.refusals(f.in.State)
 	for _, action := range plan.Actions {
-		if why := f.refusal(action); why != "" {
+		if why := refusal(action); why != "" {
 			f.result.Steps = append(f.result.Steps, Step{Action: &action, Machine: action.Machine, Refused: why})
 			return acted, true
 		}
@@ -129,14 +152,13 @@ func (f *foretelling) act(plan Plan) (acted, refused bool) {
 			f.result.Steps = append(f.result.Steps, Step{Action: &action, Machine: action.Machine})
 			return true, false
 		}
-		next := cloneState(f.in.State)
+		next := f.in.State
 		begun(next, action, statefile.Intent{Nonce: "forecast", Action: string(action.Kind), Machine: action.Machine, UUID: action.UUID,
 			BootID: action.Boot, Carrier: action.Via, Member: memberText(action.Member), Digest: action.Digest, Facts: action.Facts,
 			Attempt: action.Attempt, Writer: next.Writer, At: f.in.now(), Outcome: statefile.OutcomeOK})
 		if action.Kind == ActFirstConfig {
 			next.Intent = nil // the machine's answer is all the proof there is, and enough
 		}
-		f.in.State = next
 		f.world.do(action)
 		f.result.Steps = append(f.result.Steps, Step{Action: &action, Machine: action.Machine})
 		acted = true
@@ -147,36 +169,41 @@ func (f *foretelling) act(plan Plan) (acted, refused bool) {
 	return acted, false
 }
 
-// refusal asks the gate's refusals about an action, the machine showing what was decided on.
-func (f *foretelling) refusal(action Action) string {
-	if action.Kind.cordoning() {
+// refusals gives what asks the gate's refusals about an action, the machine showing what was decided on and the state being this.
+func (f *foretelling) refusals(state *statefile.State) func(Action) string {
+	in := f.in
+	in.State = state
+	etcd := sync.OnceValue(func() etcdView { return viewEtcd(&in) })
+	return func(action Action) string {
+		if action.Kind.cordoning() {
+			return ""
+		}
+		carrier, target := in.Cluster.Machine(action.carrier()), in.Cluster.Machine(action.Machine)
+		if carrier == nil || target == nil {
+			return "the machine is no longer in Git"
+		}
+		a := attempt{action: action, cluster: in.Cluster.Object, bundleID: in.Cluster.Object.Spec.ID, declared: carrier.Spec.UUID,
+			uuid: action.UUID, boot: action.Boot, facts: action.Facts, state: state, etcd: etcd(), leaseHeld: true, hasDeadline: true,
+			worker: !isControlPlane(target)}
+		switch action.Kind {
+		case ActFirstConfig, ActConfirm:
+			a.mode = talos.ApplyNoReboot
+		case ActTry:
+			a.mode = talos.ApplyTry
+		case ActStage:
+			a.mode = talos.ApplyStaged
+		case ActReset:
+			a.partitions = []wipe{{Label: "EPHEMERAL", Wipe: true}}
+		case ActResetMachine:
+			a.partitions = []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
+		case ActBootstrap:
+			a.against = againstBootstrap(in, state, action.Operation != "")
+		}
+		if err := refuse(a); err != nil {
+			return err.Error()
+		}
 		return ""
 	}
-	carrier := f.in.Cluster.Machine(action.carrier())
-	if carrier == nil || f.in.Cluster.Machine(action.Machine) == nil {
-		return "the machine is no longer in Git"
-	}
-	a := attempt{action: action, cluster: f.in.Cluster.Object, bundleID: f.in.Cluster.Object.Spec.ID, declared: carrier.Spec.UUID,
-		uuid: action.UUID, boot: action.Boot, facts: action.Facts, state: f.in.State, etcd: viewEtcd(&f.in), leaseHeld: true, hasDeadline: true,
-		worker: !isControlPlane(f.in.Cluster.Machine(action.Machine))}
-	switch action.Kind {
-	case ActFirstConfig, ActConfirm:
-		a.mode = talos.ApplyNoReboot
-	case ActTry:
-		a.mode = talos.ApplyTry
-	case ActStage:
-		a.mode = talos.ApplyStaged
-	case ActReset:
-		a.partitions = []wipe{{Label: "EPHEMERAL", Wipe: true}}
-	case ActResetMachine:
-		a.partitions = []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
-	case ActBootstrap:
-		a.against = againstBootstrap(f.in, f.in.State, action.Operation != "")
-	}
-	if err := refuse(a); err != nil {
-		return err.Error()
-	}
-	return ""
 }
 
 func memberText(id uint64) string {

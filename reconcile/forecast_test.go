@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -237,25 +236,4 @@ func TestAForecastShowsWhoJoinsEtcd(t *testing.T) {
 	require.Equal(t, []string{"cp-1", "cp-2", "cp-3"}, members)
 	require.Equal(t, []int{3, 3, 2}, []int{voters, healthy, need})
 	require.ElementsMatch(t, []string{"cp-1", "cp-2", "cp-3", "w-1"}, slices.Collect(maps.Keys(f.Seen)))
-}
-
-// BenchmarkForecast is a change to each of 200 machines.
-func BenchmarkForecast(b *testing.B) {
-	m := newModel(3, 197)
-	d := newDrive(m, 3)
-	in := d.input()
-	wanted := map[string]ConfigView{}
-	for _, machine := range in.Cluster.Machines {
-		wanted[machine.Metadata.Name] = ConfigView{Wanted: "config-1"}
-	}
-	for b.Loop() {
-		start := time.Now()
-		settled := Settled(in, wanted)
-		for name, seen := range settled.Seen {
-			seen.Config.Wanted = "config-2"
-			settled.Seen[name] = seen
-		}
-		f := Foretell(settled)
-		b.ReportMetric(float64(len(f.Steps))/time.Since(start).Seconds(), "steps/s")
-	}
 }

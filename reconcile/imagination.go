@@ -23,6 +23,8 @@ type imagination struct {
 	// cordons are the owners of cordons by machine, drained the last drain: nothing is left of it at once.
 	cordons map[string]string
 	drained string
+	// etcds are the machines that may have an etcd.
+	etcds []string
 }
 
 // cordonOfOthers owns the cordons that the state knows nothing of.
@@ -36,6 +38,12 @@ func imagine(in *Input) *imagination {
 	for name, s := range w.seen {
 		if s.Unschedulable == talos.Yes {
 			w.cordons[name] = cordonOfOthers
+		}
+	}
+	w.etcds = controlPlaneNames(in)
+	for name, s := range w.seen {
+		if s.Etcd.MemberID != 0 && !slices.Contains(w.etcds, name) {
+			w.etcds = append(w.etcds, name)
 		}
 	}
 	stands := func(name string, e *statefile.Evacuation) {
@@ -148,8 +156,11 @@ func (w *imagination) configure(s *Seen, a Action) {
 
 // boot starts a machine anew with the config that it stores.
 func (w *imagination) boot(s *Seen) {
-	w.boots++
-	s.BootID, s.Stage, s.Ready, s.Unmet = fmt.Sprintf("forecast-%d", w.boots), "booting", false, nil
+	for was := s.BootID; s.BootID == was; { // what was seen may be another forecast's end
+		w.boots++
+		s.BootID = fmt.Sprintf("forecast-%d", w.boots)
+	}
+	s.Stage, s.Ready, s.Unmet = "booting", false, nil
 	if c := &s.Config; c.Persistent != "" {
 		c.Active = c.Persistent
 		if c.Active == c.Wanted {
@@ -200,7 +211,8 @@ func (w *imagination) live(f *Forecast) bool {
 // promote makes voters of learners.
 func (w *imagination) promote() bool {
 	changed := false
-	for name, s := range w.seen {
+	for _, name := range w.etcds {
+		s := w.seen[name]
 		if s.Mode != talos.ModeConfigured || !s.Etcd.Learner {
 			continue
 		}
@@ -246,8 +258,8 @@ func running(m talos.EtcdMember) talos.EtcdObservation {
 
 // spread lets every voter that answers give the list as it is now.
 func (w *imagination) spread() {
-	for name, s := range w.seen {
-		if s.Mode == talos.ModeConfigured && s.Etcd.MemberID != 0 && !s.Etcd.Learner && s.Etcd.ServiceHealthy == talos.Yes {
+	for _, name := range w.etcds {
+		if s := w.seen[name]; s.Mode == talos.ModeConfigured && s.Etcd.MemberID != 0 && !s.Etcd.Learner && s.Etcd.ServiceHealthy == talos.Yes {
 			s.Etcd.Members = w.members
 			w.seen[name] = s
 		}

@@ -7,7 +7,9 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"ichor.maesh.dev/internal/gittest"
 	"ichor.maesh.dev/internal/s3gateway"
 	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/statefile/storetest"
 )
 
 // loadShape is a fleet, and the agents that look after it. The clusters are spread over as many shards as there are agents.
@@ -32,7 +35,7 @@ func (s loadShape) name() string {
 }
 
 // loadMinutes is how many minutes of the agents' own time are counted. What is done once an hour is counted apart.
-const loadMinutes = 5
+const loadMinutes = 2
 
 // BenchmarkLoad puts agents over fleets of growing size, with their state in a real S3 server, and reports what the fleet costs: the time
 // is that of one pass over all clusters that finds nothing to do. Requests are counted over minutes in which nothing happens, by a
@@ -62,7 +65,7 @@ func benchLoad(b *testing.B, shape loadShape) {
 	}
 
 	before := heap()
-	spent := f.measure(func() { f.start(b, ctx) })
+	spent := measure(b, func() { f.start(b, ctx) })
 	report(spent.wall.Seconds(), "s-first")
 	report(spent.cpu.Seconds(), "cpu-s-first")
 	report(float64(total(f.requests())), "requests-first")
@@ -94,26 +97,81 @@ func benchLoad(b *testing.B, shape loadShape) {
 
 	known = f.requests()
 	f.world.repository.Commit(gittest.Files{"README.md": "a change that touches no machine\n"})
-	spent = f.measure(func() { f.catchUp(b, ctx) })
+	spent = measure(b, func() { f.catchUp(b, ctx) })
 	report(spent.wall.Seconds(), "s-commit")
 	report(spent.cpu.Seconds(), "cpu-s-commit")
 	report(float64(total(f.requests())-total(known)), "requests-commit")
 
 	var cpu time.Duration
 	for b.Loop() {
-		cpu += f.measure(func() { f.passes(ctx) }).cpu
+		cpu += measure(b, func() { f.passes(ctx) }).cpu
 	}
 	report(float64(cpu.Milliseconds())/float64(b.N), "cpu-ms/op")
 	f.mustBeReady(b)
 
 	f.stop(b, ctx)
-	spent = f.measure(func() { f.start(b, ctx) })
+	spent = measure(b, func() { f.start(b, ctx) })
 	report(spent.wall.Seconds(), "s-restart")
 	report(spent.cpu.Seconds(), "cpu-s-restart")
 	report(float64(peakMemory(b))/(1<<20), "peak-MiB")
 	for unit, value := range figures {
 		b.ReportMetric(value, unit)
 	}
+}
+
+// BenchmarkPassBesideAHangingCluster makes passes over twenty clusters, by turns while nothing else goes on and while all machines of another
+// cluster hang, and reports the ratio. The time is that of both together.
+func BenchmarkPassBesideAHangingCluster(b *testing.B) {
+	for _, machines := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("of %d machines", machines), func(b *testing.B) { benchHanging(b, machines) })
+	}
+}
+
+func benchHanging(b *testing.B, machines int) {
+	const rounds = 50
+	store := storetest.NewMemory()
+	sizes := append([]int{machines}, slices.Repeat([]int{10}, 20)...)
+	world := newSettledWorldOf(b, sizes, statefile.LocationHash(store))
+	timing := DefaultTiming()
+	timing.Observe = time.Hour // they hang until the benchmark lets them go
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
+	f := world.newAgent(b, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: clock, Clocks: statefile.SystemClocks(), Timing: timing})
+	f.settle(b, context.Background())
+	all := f.agent.current()
+	hanging, others := all[0], all[1:]
+	nodes := world.nodes[world.bundles[hanging.name].ClusterID()]
+	round := func() spent {
+		return measure(b, func() {
+			var group sync.WaitGroup
+			for _, w := range others {
+				group.Go(func() { w.once(context.Background()) })
+			}
+			group.Wait()
+		})
+	}
+	var alone, beside spent
+	for b.Loop() {
+		for range rounds {
+			clock.Step(timing.Steady)
+			alone.add(round())
+			ctx, release := context.WithCancel(context.Background())
+			nodes.hang = make(chan struct{})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				hanging.once(ctx)
+			}()
+			for range min(machines, lookedAtOnce) {
+				<-nodes.hang
+			}
+			beside.add(round())
+			release()
+			<-ended
+			nodes.hang = nil
+		}
+	}
+	b.ReportMetric(float64(beside.wall)/float64(alone.wall), "×-nobody-hanging")
+	b.ReportMetric(float64(beside.cpu)/float64(alone.cpu), "×-its-processor-time")
 }
 
 // loadedFleet is a fleet with its agents.
@@ -281,11 +339,13 @@ func total(counts map[string]uint64) (sum uint64) {
 
 type spent struct{ wall, cpu time.Duration }
 
+func (s *spent) add(more spent) { s.wall, s.cpu = s.wall+more.wall, s.cpu+more.cpu }
+
 // measure says how long something took, and how much of the processors' time this process used meanwhile.
-func (f *loadedFleet) measure(what func()) spent {
-	began, used := time.Now(), processorTime(f.tb)
+func measure(tb testing.TB, what func()) spent {
+	began, used := time.Now(), processorTime(tb)
 	what()
-	return spent{time.Since(began), processorTime(f.tb) - used}
+	return spent{time.Since(began), processorTime(tb) - used}
 }
 
 func processorTime(tb testing.TB) time.Duration {

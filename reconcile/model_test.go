@@ -78,7 +78,7 @@ func newModel(controlPlanes, workers int) *model {
 		m.add(fmt.Sprintf("cp-%d", n), fmt.Sprintf("10.0.0.%d", 10+n), schema.RoleControlPlane)
 	}
 	for n := 1; n <= workers; n++ {
-		m.add(fmt.Sprintf("w-%d", n), fmt.Sprintf("10.0.0.%d", 50+n), schema.RoleWorker)
+		m.add(fmt.Sprintf("w-%d", n), fmt.Sprintf("10.0.%d.%d", (50+n)>>8, (50+n)&255), schema.RoleWorker)
 	}
 	return m
 }
@@ -92,8 +92,8 @@ func (m *model) add(name, ip string, role schema.Role) *modelNode {
 
 // uuidAt is the UUID of the machine at an address.
 func uuidAt(ip string) string {
-	last := netip.MustParseAddr(ip).As4()[3]
-	return fmt.Sprintf("4c4c4544-0000-4000-8000-0000000000%02x", last)
+	bytes := netip.MustParseAddr(ip).As4()
+	return fmt.Sprintf("4c4c4544-0000-4000-8000-00000000%02x%02x", bytes[2], bytes[3])
 }
 
 func (m *model) names() []string {

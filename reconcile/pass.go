@@ -319,7 +319,11 @@ func (w *worker) decide(ctx context.Context, desired Cluster, state, next *state
 		return Plan{}, Input{}, trouble("IdentityUnusable", "the age identity can't be used: %w", err)
 	}
 	if w.compare == nil || w.compare.fleet != w.good.fleet {
-		w.compare = NewComparer(w.good.fleet, desired.Object, w.bundle, identities, w.agent.mark)
+		compare := NewComparer(w.good.fleet, desired.Object, w.bundle, identities, w.agent.mark)
+		if w.compare != nil {
+			compare.follow(w.compare)
+		}
+		w.compare = compare
 	}
 	age := w.writerAge()
 	in := Input{Cluster: desired, State: next, WriterAge: &age, Timing: w.agent.timing, TrustedNetworks: w.agent.trusted, Mark: w.agent.mark,

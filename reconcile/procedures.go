@@ -174,17 +174,21 @@ func quorumWithout(v etcdView, name string) string {
 
 // onlyNode says why a machine must not go because its pods would have nowhere to go: no other Ready machine takes any.
 func (s situation) onlyNode(name string) string {
-	takes := s.in.Cluster.Object.Spec.ControlPlane.Schedulable
-	for _, m := range s.in.Cluster.Machines {
-		other := m.Metadata.Name
-		if other == name || isControlPlane(m) && takes != nil && !*takes {
-			continue
-		}
-		if seen, ok := s.in.see(other); ok && runsReady(seen) && seen.NodeReady == talos.Yes && seen.Unschedulable == talos.No {
-			return ""
-		}
+	if s.in.aside.takesPods || slices.ContainsFunc(s.in.Cluster.Machines, func(m *schema.TalosMachine) bool {
+		return m.Metadata.Name != name && takesPods(s.in, m)
+	}) {
+		return ""
 	}
 	return fmt.Sprintf("no other machine is Ready and takes pods, so those on %s would have nowhere to go; bring another one up first, or lift a cordon", name)
+}
+
+// takesPods says whether a machine is Ready and takes pods.
+func takesPods(in *Input, m *schema.TalosMachine) bool {
+	if takes := in.Cluster.Object.Spec.ControlPlane.Schedulable; isControlPlane(m) && takes != nil && !*takes {
+		return false
+	}
+	seen, ok := in.see(m.Metadata.Name)
+	return ok && runsReady(seen) && seen.NodeReady == talos.Yes && seen.Unschedulable == talos.No
 }
 
 // stepLift is where a cordon that was made for an operation is lifted before the operation pauses.

@@ -103,6 +103,8 @@ type Input struct {
 	NodeName       string
 	LocalAddresses []string
 	RecoverFlags   string
+	// aside are workers that a forecast looks at later.
+	aside asideWorkers
 }
 
 func (in *Input) now() time.Time { return stamp(in.Now) }

@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,6 +31,9 @@ type Comparer struct {
 	rendered map[renderKey]renderResult
 	digests  map[[sha256.Size]byte]string
 	views    map[viewKey]ConfigView
+	// earlier is what was rendered for the revision before, if it was of the same cluster, and earlierDigests what was hashed then.
+	earlier        map[renderKey]renderResult
+	earlierDigests map[[sha256.Size]byte]string
 }
 
 type renderKey struct {
@@ -36,9 +42,19 @@ type renderKey struct {
 	marked  bool
 }
 
+// renderResult is a config, the machine that it was rendered for, and the files that it was rendered from.
 type renderResult struct {
-	config *talos.Rendered
-	err    error
+	config  *talos.Rendered
+	err     error
+	machine *schema.TalosMachine
+	files   []renderedFile
+}
+
+type renderedFile struct {
+	from string
+	ref  schema.FileRef
+	name string
+	sum  [sha256.Size]byte
 }
 
 type viewKey struct{ machine, wanted, active, persistent string }
@@ -49,24 +65,57 @@ func NewComparer(fleet *schema.Fleet, cluster *schema.TalosCluster, bundle *talo
 		rendered: map[renderKey]renderResult{}, digests: map[[sha256.Size]byte]string{}, views: map[viewKey]ConfigView{}}
 }
 
+// follow takes over from the comparer of the revision before: what a commit doesn't touch is not rendered again.
+func (c *Comparer) follow(before *Comparer) {
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	c.earlierDigests = maps.Clone(before.digests)
+	if before.bundle == c.bundle && before.mark == c.mark && reflect.DeepEqual(before.cluster, c.cluster) {
+		c.earlier = maps.Clone(before.rendered)
+	}
+}
+
+// stands says whether a config of the revision before is the one that would be rendered for a machine now: it is made of the machine's
+// document, the cluster's and the files that they name.
+func (c *Comparer) stands(r renderResult, m *schema.TalosMachine) bool {
+	return r.err == nil && reflect.DeepEqual(r.machine, m) && !slices.ContainsFunc(r.files, func(file renderedFile) bool {
+		name, data, err := c.fleet.ReadRef(file.from, file.ref)
+		return err != nil || name != file.name || sha256.Sum256(data) != file.sum
+	})
+}
+
 // Render gives the config that a machine should run, with the versions that it runs.
 func (c *Comparer) Render(m *schema.TalosMachine, active config.Provider, marked bool) (*talos.Rendered, error) {
 	key := renderKey{machine: m.Metadata.Name, running: talos.VersionsOf(active), marked: marked}
 	c.mu.Lock()
 	known, ok := c.rendered[key]
+	earlier, was := c.earlier[key]
 	c.mu.Unlock()
 	if ok {
 		return known.config, known.err
 	}
-	options := talos.RenderOptions{Read: c.fleet.ReadRef, Identities: c.identities, Running: key.running}
-	if marked {
-		options.StateAnnotation = c.mark
+	result := renderResult{machine: m}
+	if was && c.stands(earlier, m) {
+		result.config, result.files = earlier.config, earlier.files
+	} else {
+		options := talos.RenderOptions{Identities: c.identities, Running: key.running}
+		options.Read = func(from string, ref schema.FileRef) (string, []byte, error) {
+			name, data, err := c.fleet.ReadRef(from, ref)
+			if err == nil {
+				result.files = append(result.files, renderedFile{from, ref, name, sha256.Sum256(data)})
+			}
+			return name, data, err
+		}
+		if marked {
+			options.StateAnnotation = c.mark
+		}
+		result.config, result.err = talos.Render(c.cluster, m, c.bundle, options)
 	}
-	rendered, err := talos.Render(c.cluster, m, c.bundle, options)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rendered[key] = renderResult{rendered, err}
-	return rendered, err
+	c.rendered[key] = result
+	delete(c.earlier, key)
+	return result.config, result.err
 }
 
 // View compares a machine with what it should run.
@@ -131,18 +180,17 @@ func (c *Comparer) digest(provider config.Provider) string {
 	}
 	key := sha256.Sum256(text)
 	c.mu.Lock()
-	known, ok := c.digests[key]
+	digest := nameOr(c.digests[key], c.earlierDigests[key])
 	c.mu.Unlock()
-	if ok {
-		return known
-	}
-	digest, err := talos.Digest(provider)
-	if err != nil {
-		return ""
+	if digest == "" {
+		if digest, err = talos.Digest(provider); err != nil {
+			return ""
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.digests[key] = digest
+	delete(c.earlierDigests, key)
 	return digest
 }
 
@@ -177,13 +225,15 @@ type Observer interface {
 	Observe(ctx context.Context, target talos.Target) talos.Observation
 }
 
+// lookedAtOnce is how many machines of one cluster are looked at side by side.
+const lookedAtOnce = 64
+
 // Observe looks at machines in parallel, each bounded by itself.
 func Observe(ctx context.Context, nodes Observer, targets []talos.Target, timing Timing) map[string]talos.Observation {
-	const parallel = 64
 	found := make(map[string]talos.Observation, len(targets))
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, lookedAtOnce)
 	for _, target := range targets {
 		slots <- struct{}{}
 		group.Go(func() {

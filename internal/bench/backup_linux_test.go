@@ -243,7 +243,7 @@ func BenchmarkRaisingMemory(b *testing.B) {
 		return watch(b, command)
 	}
 	small := raise(1 << 20)
-	for _, size := range []int64{256 << 20, 2 << 30} {
+	for _, size := range restored {
 		b.Run(fmt.Sprintf("%d MiB", size>>20), func(b *testing.B) {
 			var large measured
 			for b.Loop() {

@@ -34,31 +34,38 @@ func loadBenchmark(shape [3]int) string {
 	return name
 }
 
-// loadPlot draws what one agent costs against the machines that it looks after: many clusters of ten, and one cluster.
+// loadPlot draws what a fleet costs against its machines: clusters of ten with one agent, one cluster, and clusters of ten with four agents.
 func loadPlot(rows []row, found map[string]map[string]result) string {
-	panels := []panel{{title: "one pass: processor time, ms"}, {title: "kept in memory, MiB"}, {title: "S3 requests, US dollars a month"}}
-	for n := range panels {
-		panels[n].x = "machines"
-		panels[n].lines = []line{{name: "clusters of 10 machines"}, {name: "one cluster"}}
+	drawn := []struct {
+		title string
+		of    func(map[string]float64) float64
+	}{
+		{"a pass that finds nothing to do: processor time, ms", func(f map[string]float64) float64 { return f["cpu-ms/op"] }},
+		{"a commit: processor time, s", func(f map[string]float64) float64 { return f["cpu-s-commit"] }},
+		{"a restart: processor time, s", func(f map[string]float64) float64 { return f["cpu-s-restart"] }},
+		{"kept in memory by an agent, MiB", func(f map[string]float64) float64 { return f["kept-MiB"] }},
 	}
-	for _, r := range rows {
-		got, measured := found[r.pkg][r.benchmark]
-		if !measured || r.load[2] != 1 {
-			continue
+	var panels []panel
+	for _, d := range drawn {
+		p := panel{title: d.title, x: "machines", lines: []line{{name: "clusters of 10 machines"}, {name: "one cluster"}, {name: "clusters of 10, four agents"}}}
+		for _, r := range rows {
+			got, measured := found[r.pkg][r.benchmark]
+			if !measured || r.load[0] == 0 {
+				continue
+			}
+			into := &p.lines[0]
+			switch {
+			case r.load[2] > 1:
+				into = &p.lines[2]
+			case r.load[0] == 1:
+				into = &p.lines[1]
+			}
+			into.points = append(into.points, point{float64(r.load[0] * r.load[1]), d.of(got.figures)})
 		}
-		into := 0
-		if r.load[0] == 1 {
-			into = 1
-		}
-		for n, y := range []float64{got.figures["cpu-ms/op"], got.figures["kept-MiB"], dollars(got.figures)} {
-			l := &panels[n].lines[into]
-			l.points = append(l.points, point{float64(r.load[0] * r.load[1]), y})
-		}
-	}
-	for _, p := range panels {
 		for _, l := range p.lines {
 			slices.SortFunc(l.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 		}
+		panels = append(panels, p)
 	}
 	return drawing(panels)
 }
@@ -67,8 +74,8 @@ func loadPlot(rows []row, found map[string]map[string]result) string {
 func loadFigures(r result) string {
 	var parts []string
 	for _, f := range []struct{ unit, format string }{
-		{"cpu-ms/op", "%.0f ms of processor time"}, {"kept-MiB", "%.0f MiB kept by an agent"}, {"peak-MiB", "%.0f MiB at most, with the stubs"},
-		{"s-first", "first start %.1f s"}, {"s-restart", "restart %.1f s"}, {"s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
+		{"cpu-ms/op", "%.0f ms of processor time"}, {"cpu-s-first", "first start %.1f s of it"}, {"cpu-s-restart", "restart %.1f s"}, {"cpu-s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
+		{"kept-MiB", "%.0f MiB kept by an agent"}, {"peak-MiB", "%.0f MiB at most, with the stubs"},
 		{"Observe/min", "%.0f looks at machines a minute"}, {"Dial", "%.0f calls"}, {"ls-remote/min", "%.2g questions to Git a minute"},
 		{"GetObject/min", "%.1f GET"}, {"PutObject/min", "%.1f PUT"}, {"ListObjectsV2/min", "%.1f LIST"}, {"ListObjectsV2/hour", "a minute, and %.0f LIST an hour"},
 	} {

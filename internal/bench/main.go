@@ -3,10 +3,12 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -58,47 +60,56 @@ func run(ctx context.Context, o options) error {
 	if o.quick {
 		wanted = slices.DeleteFunc(wanted, func(r row) bool { return r.slow })
 	}
-	results, err := measureRows(ctx, wanted, o.benchtime)
-	if err != nil {
-		return err
-	}
+	results, failed := measureRows(ctx, wanted, o.benchtime)
 	if o.plot != "" {
 		if err := os.WriteFile(o.plot, []byte(loadPlot(wanted, results)), 0o644); err != nil {
-			return fmt.Errorf("writing the plot: %w", err)
+			return errors.Join(failed, fmt.Errorf("writing the plot: %w", err))
 		}
 	}
 	fmt.Println("measured with", conditions())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "what\ttime\tallocated\tmore\tagainst")
+	fmt.Fprintln(table, "what\ttime\tallocated\tmore\tagainst\tload average")
 	for _, r := range wanted {
-		got, ok := results[r.pkg][r.benchmark]
-		if !ok {
-			return fmt.Errorf("%s has no benchmark %s, or it failed", r.pkg, r.benchmark)
-		}
-		against := ""
-		if r.peer != "" {
-			peer, ok := results[r.pkg][r.peer]
-			if !ok {
-				return fmt.Errorf("%s has no benchmark %s, or it failed", r.pkg, r.peer)
-			}
-			against = fmt.Sprintf("%.2f × %s", got.NsPerOp/peer.NsPerOp, r.peerTitle)
-		}
-		more := got.extra
-		if r.load[0] > 0 {
-			more = loadFigures(got)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.title, duration(got.NsPerOp), size(got.AllocedBytesPerOp), more, against)
+		fmt.Fprintln(table, strings.Join(cells(r, results[r.pkg]), "\t"))
 	}
-	return table.Flush()
+	return errors.Join(table.Flush(), failed)
+}
+
+// cells are one line of the table. What wasn't measured says so.
+func cells(r row, results map[string]result) []string {
+	got, ok := results[r.benchmark]
+	if !ok {
+		return []string{r.title, "not measured", "", "", "", ""}
+	}
+	against := ""
+	if peer, ok := results[r.peer]; ok {
+		against = fmt.Sprintf("%.2f × %s", got.NsPerOp/peer.NsPerOp, r.peerTitle)
+	} else if r.peer != "" {
+		against = "not measured: " + r.peerTitle
+	}
+	more := got.extra
+	if r.load[0] > 0 {
+		more = loadFigures(got)
+	}
+	return []string{r.title, duration(got.NsPerOp), size(got.AllocedBytesPerOp), more, against, got.busy}
 }
 
 // conditions says what the machine did besides, since a time on a busy one says little: ratios do.
 func conditions() string {
 	text := fmt.Sprintf("%d processors, %s", runtime.NumCPU(), runtime.Version())
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		text += ", load " + strings.Join(strings.Fields(string(load))[:3], " ") + " (1, 5, 15 minutes)"
+	if load := loadAverage(); load != "" {
+		text += ", load average " + load
 	}
 	return text
+}
+
+// loadAverage is how many processes wanted to run in the last minute, as the system counts them; empty where it doesn't say.
+func loadAverage() string {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	return strings.Fields(string(load))[0]
 }
 
 // rowsTitled gives the rows whose title holds a text.
@@ -111,6 +122,7 @@ type result struct {
 	parse.Benchmark
 	extra   string
 	figures map[string]float64
+	busy    string // the load average when it had run
 }
 
 // pattern is what go test -bench takes for the benchmarks of a package that are in the table, and their peers; those that run alone aside.
@@ -142,41 +154,40 @@ func exactly(benchmark string) string {
 	return strings.Join(parts, "/")
 }
 
-// measureRows runs the benchmarks of rows and their peers: by package, then by name.
+// measureRows runs the benchmarks of rows and their peers: by package, then by name. What fails leaves the others as they are.
 func measureRows(ctx context.Context, wanted []row, benchtime string) (map[string]map[string]result, error) {
+	results, built := map[string]map[string]result{}, map[string]program{}
 	folder, err := os.MkdirTemp("", "ichor-bench-*")
 	if err != nil {
-		return nil, fmt.Errorf("making a folder for what is built: %w", err)
+		return results, fmt.Errorf("making a folder for what is built: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	results, built := map[string]map[string]result{}, map[string]program{}
+	var failed []error
+	run := func(r row, pattern string) {
+		failed = append(failed, measure(ctx, built[r.pkg], pattern, benchtime, results[r.pkg]))
+	}
 	for n, r := range wanted {
 		if _, is := built[r.pkg]; !is {
-			fmt.Fprintf(os.Stderr, "running the benchmarks of %s\n", r.pkg)
-			if built[r.pkg], err = build(ctx, r.pkg, filepath.Join(folder, fmt.Sprint(n))); err != nil {
-				return nil, err
-			}
+			fmt.Fprintf(os.Stderr, "building the benchmarks of %s\n", r.pkg)
 			results[r.pkg] = map[string]result{}
+			if built[r.pkg], err = build(ctx, r.pkg, filepath.Join(folder, fmt.Sprint(n))); err != nil {
+				failed = append(failed, err)
+				continue
+			}
 			if names := pattern(wanted, r.pkg); names != "" {
-				if err := measure(ctx, built[r.pkg], names, benchtime, results[r.pkg]); err != nil {
-					return nil, err
-				}
+				run(r, names)
 			}
 		}
-		if !r.alone {
+		if !r.alone || built[r.pkg].file == "" {
 			continue
 		}
 		for _, benchmark := range []string{r.benchmark, r.peer} {
-			if _, known := results[r.pkg][benchmark]; known || benchmark == "" {
-				continue
-			}
-			fmt.Fprintf(os.Stderr, "running %s\n", benchmark)
-			if err := measure(ctx, built[r.pkg], exactly(benchmark), benchtime, results[r.pkg]); err != nil {
-				return nil, err
+			if _, known := results[r.pkg][benchmark]; !known && benchmark != "" {
+				run(r, exactly(benchmark))
 			}
 		}
 	}
-	return results, nil
+	return results, errors.Join(failed...)
 }
 
 // program is the test program of a package, and the folder that it runs in.
@@ -194,29 +205,50 @@ func build(ctx context.Context, pkg, file string) (program, error) {
 	return program{file, strings.TrimSpace(string(folder))}, nil
 }
 
-// measure runs benchmarks of a package and puts them into results, by name.
+// measure runs benchmarks of a package and puts them into results, by name, each as soon as it is there.
 func measure(ctx context.Context, p program, pattern, benchtime string, results map[string]result) error {
-	cmd := exec.CommandContext(ctx, p.file, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", benchtime, "-test.timeout", "60m")
+	cmd := exec.CommandContext(ctx, p.file, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", benchtime, "-test.timeout", "120m")
 	cmd.Dir = p.folder
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out.String())
+	out, in := io.Pipe()
+	cmd.Stdout, cmd.Stderr = in, in
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
-	for line := range strings.Lines(out.String()) {
-		parsed, err := parse.ParseLine(line)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.Wait()
+		in.Close()
+	}()
+	var said strings.Builder
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		said.WriteString(line)
+		note(line, results)
 		if err != nil {
-			continue // not a line of results
+			break
 		}
-		name := parsed.Name
-		if cut := strings.LastIndexByte(name, '-'); cut > 0 {
-			name = name[:cut] // the number of processors
-		}
-		got := result{Benchmark: *parsed, figures: map[string]float64{}}
-		got.extra = extraUnits(line, got.figures)
-		results[name] = got
+	}
+	if err := <-ended; err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said.String())
 	}
 	return nil
+}
+
+// note puts a line of a benchmark's output into results if it holds one, and shows it, since all of them take long.
+func note(line string, results map[string]result) {
+	parsed, err := parse.ParseLine(line)
+	if err != nil {
+		return // not a line of results
+	}
+	name := parsed.Name
+	if cut := strings.LastIndexByte(name, '-'); cut > 0 {
+		name = name[:cut] // the number of processors
+	}
+	got := result{Benchmark: *parsed, figures: map[string]float64{}, busy: loadAverage()}
+	got.extra = extraUnits(line, got.figures)
+	results[name] = got
+	fmt.Fprintf(os.Stderr, "%s: %s, %s\n", name, duration(got.NsPerOp), got.extra)
 }
 
 // extraUnits gives the figures of a result line whose units are not Go's own, and puts them into figures.

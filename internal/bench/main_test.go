@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/xml"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -15,6 +17,40 @@ func TestUnitsThatAreNotGosOwnAreKept(t *testing.T) {
 	}
 	if len(figures) != 2 || figures["MiB-live"] != 7.5 {
 		t.Errorf("the figures are %v", figures)
+	}
+}
+
+func TestARowThatWasNotMeasuredSaysSo(t *testing.T) {
+	results := map[string]result{}
+	note("BenchmarkX/a-2  1  3000000 ns/op  7 MiB-kept  4096 B/op  12 allocs/op\n", results)
+	note("goos: linux\n", results)
+	for _, c := range []struct {
+		row  row
+		want string
+	}{
+		{row{title: "a", benchmark: "BenchmarkX/a"}, "a|3.0 ms|4.0 KiB|7 MiB-kept|"},
+		{row{title: "a", benchmark: "BenchmarkX/a", peer: "BenchmarkX/b", peerTitle: "b"}, "a|3.0 ms|4.0 KiB|7 MiB-kept|not measured: b"},
+		{row{title: "b", benchmark: "BenchmarkX/b", peer: "BenchmarkX/a", peerTitle: "a"}, "b|not measured|||"},
+	} {
+		if got := strings.Join(cells(c.row, results)[:5], "|"); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestABenchmarkThatFailsLeavesTheOthersAsTheyAre(t *testing.T) {
+	results := map[string]result{}
+	err := measure(t.Context(), program{file: "/bin/sh", folder: t.TempDir()}, "", "", results)
+	if err == nil || len(results) != 0 {
+		t.Errorf("a program that isn't a test's gave %v and %v", err, results)
+	}
+	script := filepath.Join(t.TempDir(), "bench")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 'BenchmarkX/a-2  1  3000000 ns/op'\necho 'it broke' >&2\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err = measure(t.Context(), program{file: script, folder: t.TempDir()}, "", "", results)
+	if err == nil || !strings.Contains(err.Error(), "it broke") || results["BenchmarkX/a"].NsPerOp != 3e6 {
+		t.Errorf("got %v and %v", err, results)
 	}
 }
 

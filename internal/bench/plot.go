@@ -34,19 +34,23 @@ const (
 
 var lineColours = []string{"#1f6f8b", "#c1440e", "#5b7f2b"}
 
-// drawing gives panels side by side as an SVG, with the names of the lines below. Equal figures give equal bytes.
+// columns is how many panels stand side by side.
+const columns = 2
+
+// drawing gives panels in rows as an SVG, with the names of the lines below. Equal figures give equal bytes.
 func drawing(panels []panel) string {
 	var out strings.Builder
-	width := panelWidth * float64(len(panels))
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", width, panelHeight+legendHeight)
+	width := panelWidth * float64(min(len(panels), columns))
+	height := panelHeight * float64((len(panels)+columns-1)/columns)
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", width, height+legendHeight)
 	fmt.Fprintf(&out, `<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n")
 	for n, p := range panels {
-		fmt.Fprintf(&out, `<g transform="translate(%.0f 0)">`+"\n", panelWidth*float64(n))
+		fmt.Fprintf(&out, `<g transform="translate(%.0f %.0f)">`+"\n", panelWidth*float64(n%columns), panelHeight*float64(n/columns))
 		p.draw(&out)
 		out.WriteString("</g>\n")
 	}
 	if len(panels) > 0 {
-		drawLegend(&out, panels[0].lines)
+		drawLegend(&out, panels[0].lines, height)
 	}
 	out.WriteString("</svg>\n")
 	return out.String()
@@ -107,15 +111,15 @@ func (p panel) draw(out *strings.Builder) {
 	}
 }
 
-func drawLegend(out *strings.Builder, lines []line) {
+func drawLegend(out *strings.Builder, lines []line, y float64) {
 	x := marginLeft
 	for n, l := range lines {
-		fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-width="2"/>`+"\n", x, panelHeight+10, x+24, panelHeight+10, lineColours[n%len(lineColours)])
-		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s</text>`+"\n", x+30, panelHeight+14, html.EscapeString(l.name))
+		fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-width="2"/>`+"\n", x, y+10, x+24, y+10, lineColours[n%len(lineColours)])
+		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s</text>`+"\n", x+30, y+14, html.EscapeString(l.name))
 		x += 60 + 7*float64(len(l.name))
 	}
-	fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-dasharray="%s"/>`+"\n", x, panelHeight+10, x+24, panelHeight+10, axisColour, proportionDash)
-	fmt.Fprintf(out, `<text x="%.0f" y="%.0f">in proportion</text>`+"\n", x+30, panelHeight+14)
+	fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-dasharray="%s"/>`+"\n", x, y+10, x+24, y+10, axisColour, proportionDash)
+	fmt.Fprintf(out, `<text x="%.0f" y="%.0f">in proportion</text>`+"\n", x+30, y+14)
 }
 
 // tick writes a power of ten as people do.

@@ -9,7 +9,7 @@ import (
 // rows is the table, in the order it is printed.
 var rows = slices.Concat(timeRows, memoryRows(), loadRows())
 
-// memoryRows are what each step of a backup takes, of snapshots of each size.
+// memoryRows are what each step of a backup takes, and of a restore, of snapshots of each size.
 func memoryRows() []row {
 	var all []row
 	for _, operation := range operations {
@@ -19,10 +19,13 @@ func memoryRows() []row {
 				benchmark: "BenchmarkSnapshotMemory/" + strings.ReplaceAll(name, " ", "_")})
 		}
 	}
-	for _, size := range restored {
-		name := fmt.Sprintf("%d MiB", size>>20)
-		all = append(all, row{title: "memory of restore: open, unseal, raise, upload, " + name, pkg: "ichor.maesh.dev/internal/bench",
-			benchmark: "BenchmarkRestoreMemory/" + strings.ReplaceAll(name, " ", "_")})
+	for _, whole := range []struct{ title, benchmark string }{{"memory of raising a revision", "BenchmarkRaisingMemory"},
+		{"memory of restore: open, unseal, raise, upload", "BenchmarkRestoreMemory"}} {
+		for _, size := range restored {
+			name := fmt.Sprintf("%d MiB", size>>20)
+			all = append(all, row{title: whole.title + ", " + name, pkg: "ichor.maesh.dev/internal/bench", slow: true,
+				benchmark: whole.benchmark + "/" + strings.ReplaceAll(name, " ", "_")})
+		}
 	}
 	return all
 }
@@ -42,8 +45,17 @@ var timeRows = []row{
 	{title: "no-op pass, 1 cluster of 1,000 machines", pkg: "ichor.maesh.dev/reconcile",
 		benchmark: "BenchmarkNoOpPass1000Machines/1_clusters_of_1000_machines",
 		peer:      "BenchmarkNoOpPass1000Machines/100_clusters_of_10_machines", peerTitle: "the same in 100 clusters"},
-	{title: "50 passes over 20 clusters, and 50 beside one whose machines all hang", pkg: "ichor.maesh.dev/reconcile",
-		benchmark: "BenchmarkPassBesideAHangingCluster"},
+	{title: "50 passes over 20 clusters, and 50 beside one whose 10 machines hang", pkg: "ichor.maesh.dev/reconcile",
+		benchmark: "BenchmarkPassBesideAHangingCluster/of_10_machines"},
+	{title: "the same beside one whose 1,000 machines hang", pkg: "ichor.maesh.dev/reconcile",
+		benchmark: "BenchmarkPassBesideAHangingCluster/of_1000_machines"},
+	{title: "forecast of a live change, 100 machines", pkg: "ichor.maesh.dev/reconcile", benchmark: "BenchmarkForecast/live_change_of_100_machines"},
+	{title: "forecast of a live change, 300 machines", pkg: "ichor.maesh.dev/reconcile", benchmark: "BenchmarkForecast/live_change_of_300_machines",
+		peer: "BenchmarkForecast/live_change_of_100_machines", peerTitle: "100 machines"},
+	{title: "forecast of a live change, 1,000 machines", pkg: "ichor.maesh.dev/reconcile", benchmark: "BenchmarkForecast/live_change_of_1000_machines",
+		peer: "BenchmarkForecast/live_change_of_100_machines", peerTitle: "100 machines"},
+	{title: "forecast of a change that reboots, 1,000 machines", pkg: "ichor.maesh.dev/reconcile", benchmark: "BenchmarkForecast/reboot_change_of_1000_machines",
+		peer: "BenchmarkForecast/reboot_change_of_100_machines", peerTitle: "100 machines"},
 	{title: "no-op poll, https", pkg: "ichor.maesh.dev/gitsource", benchmark: "BenchmarkNoOpPoll/http"},
 	{title: "no-op poll, ssh", pkg: "ichor.maesh.dev/gitsource", benchmark: "BenchmarkNoOpPoll/ssh"},
 	{title: "decode 10,000 documents", pkg: "ichor.maesh.dev/schema", benchmark: "BenchmarkDecode10000",
@@ -77,7 +89,7 @@ var timeRows = []row{
 		peer: "BenchmarkSealing/sha256", peerTitle: "SHA-256 alone"},
 	{title: "a whole backup of 64 MiB: streamed, sealed, stored, listed", slow: true, pkg: "ichor.maesh.dev/reconcile", benchmark: "BenchmarkWholeBackup/ichor",
 		peer: "BenchmarkWholeBackup/to_a_file", peerTitle: "the same stream into a file by Talos's client"},
-	{title: "restore of three control planes, all wiped, until Kubernetes is right", pkg: "ichor.maesh.dev/internal/bench", benchmark: "BenchmarkRestoreByHand/ichor",
+	{title: "restore of three control planes, all wiped, until Kubernetes is right", slow: true, pkg: "ichor.maesh.dev/internal/bench", benchmark: "BenchmarkRestoreByHand/ichor",
 		peer: "BenchmarkRestoreByHand/by_hand", peerTitle: "the same machines by hand, until all have joined"},
-	{title: "the same by hand: a script with Talos's client", pkg: "ichor.maesh.dev/internal/bench", benchmark: "BenchmarkRestoreByHand/by_hand"},
+	{title: "the same by hand: a script with Talos's client", slow: true, pkg: "ichor.maesh.dev/internal/bench", benchmark: "BenchmarkRestoreByHand/by_hand"},
 }
