@@ -108,6 +108,9 @@ func pages[T any](ctx context.Context, c *Client, list func(context.Context, met
 		if err != nil {
 			return nil, err
 		}
+		if len(items) > pageSize {
+			return nil, fmt.Errorf("a page of the list holds %d objects, and %d were asked for", len(items), pageSize)
+		}
 		all = append(all, items...)
 		if next == "" {
 			return all, nil

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,6 +19,10 @@ import (
 // maxReply bounds one reply of an API server, in bytes. Lists are asked for in pages, whose objects are at most 1.5 MiB
 // each (etcd's limit); pages of a real cluster's pods are a few MiB.
 const maxReply = 64 << 20
+
+// maxReplyValues bounds what one reply may hold: a few bytes of it can become an object of a thousand in memory. A page of 250 pods has some
+// hundred thousand names and values.
+const maxReplyValues = 400_000
 
 // maxDial bounds the making of one connection, the TLS handshake included. A control plane that is off answers to nothing,
 // and the next one waits for its turn.
@@ -169,33 +174,46 @@ func (f *failover) try(request *http.Request, index int, reads bool, left int) (
 	}
 	// client-go sleeps and sends again whatever has this header, writes too. Here the caller decides what comes next.
 	response.Header.Del("Retry-After")
-	response.Body = &reply{Reader: io.LimitReader(response.Body, maxReply+1), body: response.Body, cancel: cancel, broken: func(err error) error {
+	response.Body = &reply{body: response.Body, kind: onlyKnownKinds(response.Header), cancel: cancel, broken: func(err error) error {
 		f.leave(index)
 		return f.failed(request, &unreachableError{sent: true, causes: []string{server + " " + cause(err)}})
 	}}
 	return response, nil
 }
 
-// reply is a body that ends in an error, not in silence, when it is too long.
+// reply is a body that ends in an error, not in silence, when it is too long or would become too large. It is read whole before any of it
+// is given: whoever decodes it would need more memory than it is long.
 type reply struct {
-	io.Reader
-	body   io.Closer
+	body   io.ReadCloser
+	kind   string
 	cancel context.CancelFunc
 	// broken makes the error of a body that stops before its end.
 	broken func(error) error
-	read   int64
+	whole  *bytes.Reader
+	err    error
 }
 
 func (r *reply) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	r.read += int64(n)
-	if r.read > maxReply {
-		return 0, fmt.Errorf("the reply is larger than %d MiB", maxReply>>20)
+	if r.whole == nil && r.err == nil {
+		r.whole, r.err = r.fetch()
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return n, r.broken(err)
+	if r.err != nil {
+		return 0, r.err
 	}
-	return n, err
+	return r.whole.Read(p)
+}
+
+func (r *reply) fetch() (*bytes.Reader, error) {
+	data, err := io.ReadAll(io.LimitReader(r.body, maxReply+1))
+	switch {
+	case len(data) > maxReply:
+		return nil, fmt.Errorf("the reply is larger than %d MiB", maxReply>>20)
+	case err != nil:
+		return nil, r.broken(err)
+	case replyValues(r.kind, data) > maxReplyValues:
+		return nil, fmt.Errorf("the reply holds more than %d names and values", maxReplyValues)
+	}
+	return bytes.NewReader(data), nil
 }
 
 func (r *reply) Close() error {

@@ -13,7 +13,7 @@ const (
 	MaxTotalSize = 64 << 20
 	// MaxDocuments is how many documents a file may hold.
 	MaxDocuments = 2000
-	// MaxMarks is how many commas, colons, brackets, quotes and line breaks a file may hold, and MaxTotalMarks how many all files may.
+	// MaxMarks is how many commas, colons, brackets, quotes, list items and line breaks a file may hold, and MaxTotalMarks how many all files may.
 	// Each may become a value of some hundred bytes while YAML is parsed, before anything else can be counted.
 	MaxMarks      = 150_000
 	MaxTotalMarks = 6_000_000
@@ -46,13 +46,17 @@ func totalMessage() string {
 	return fmt.Sprintf("the documents hold more than %d names and values together; give fewer roots", MaxTotalValues)
 }
 
-// marks counts what may become a value.
-func marks(data []byte) int {
+// Marks counts what may become a value in a text of YAML.
+func Marks(data []byte) int {
 	count := 0
-	for _, c := range data {
+	for at, c := range data {
 		switch c {
 		case ',', ':', '[', '{', '?', '"', '\'', '\n':
 			count++
+		case '-': // a list in a list in a list may stand on one line
+			if at+1 < len(data) && (data[at+1] == ' ' || data[at+1] == '\t') {
+				count++
+			}
 		}
 	}
 	return count

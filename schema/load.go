@@ -87,7 +87,7 @@ func (l *loading) file(read fileRead) {
 			MaxTotalSize, IgnoreFile))
 		return
 	case l.marks > MaxTotalMarks:
-		l.stop(Position{File: read.name}, fmt.Sprintf("the YAML files hold more than %d commas, colons, brackets, quotes and line breaks together; give fewer roots, or leave files out with %s",
+		l.stop(Position{File: read.name}, fmt.Sprintf("the YAML files hold more than %d commas, colons, brackets, quotes, list items and line breaks together; give fewer roots, or leave files out with %s",
 			MaxTotalMarks, IgnoreFile))
 		return
 	}

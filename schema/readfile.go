@@ -117,12 +117,12 @@ func (r *fileReader) file(name string) fileRead {
 
 // documents reads what stands in a file.
 func (r *fileReader) documents(name string, data []byte) fileRead {
-	read := fileRead{name: name, size: len(data), marks: marks(data)}
+	read := fileRead{name: name, size: len(data), marks: Marks(data)}
 	unread := func(p located) {
 		read.unread = &trouble{located: p, foreign: true, unread: true, mentions: mentionedClusters(data)}
 	}
 	if len(data) > MaxFileSize || read.marks > MaxMarks {
-		unread(located{Position{File: name}, fmt.Sprintf("the file holds more than %d bytes, or %d commas, colons, brackets, quotes and line breaks; split it",
+		unread(located{Position{File: name}, fmt.Sprintf("the file holds more than %d bytes, or %d commas, colons, brackets, quotes, list items and line breaks; split it",
 			MaxFileSize, MaxMarks)})
 		return read
 	}

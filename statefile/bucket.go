@@ -66,6 +66,9 @@ func (b *Bucket) Stat(ctx context.Context, key string) (Stat, error) {
 		if err != nil {
 			return headError(err)
 		}
+		if info.Size < 0 { // then nothing could tell a whole object from a part of one
+			return errors.New("the store doesn't say how large the object is")
+		}
 		found = Stat{Size: info.Size, ETag: info.ETag, Modified: info.LastModified, Metadata: map[string]string{}}
 		for name, value := range info.UserMetadata {
 			found.Metadata[strings.ToLower(name)] = value

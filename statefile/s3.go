@@ -67,6 +67,20 @@ type s3Store struct {
 
 // OpenS3 opens a store over a bucket; it sends nothing yet.
 func OpenS3(_ context.Context, config S3Config) (Store, error) {
+	transport, err := s3Transport(config.CA)
+	if err != nil {
+		return nil, err
+	}
+	store, err := openS3(config, transport)
+	if err != nil {
+		return nil, err
+	}
+	store.close = transport.CloseIdleConnections
+	return store, nil
+}
+
+// openS3 is OpenS3 over a transport.
+func openS3(config S3Config, transport http.RoundTripper) (*s3Store, error) {
 	if config.Bucket == "" {
 		return nil, errors.New("the S3 state has no bucket; write it as s3://bucket/prefix")
 	}
@@ -85,15 +99,11 @@ func OpenS3(_ context.Context, config S3Config) (Store, error) {
 		}
 		prefix += "/"
 	}
-	transport, err := s3Transport(config.CA)
-	if err != nil {
-		return nil, err
-	}
 	keys, err := newS3Keys(config.Credentials, endpoint)
 	if err != nil {
 		return nil, err
 	}
-	clock := &dates{through: config.Requests.through(transport, config.Use)}
+	clock := &dates{through: config.Requests.through(answers{transport}, config.Use)}
 	client, err := minio.New(endpoint.Host, &minio.Options{
 		Creds: keys.minio, Secure: endpoint.Scheme == "https", Transport: clock,
 		Region: s3Region(config.Region, endpoint), BucketLookup: lookup,
@@ -106,7 +116,7 @@ func OpenS3(_ context.Context, config S3Config) (Store, error) {
 	store := &s3Store{
 		client: client, core: minio.Core{Client: client}, creds: keys, bucket: config.Bucket, prefix: prefix,
 		location: "s3://" + strings.ToLower(endpoint.Host) + "/" + config.Bucket + "/" + strings.TrimSuffix(prefix, "/"),
-		timeout:  config.Timeout, dates: clock, close: transport.CloseIdleConnections,
+		timeout:  config.Timeout, dates: clock, close: func() {},
 	}
 	if store.timeout <= 0 {
 		store.timeout = defaultS3Timeout
@@ -399,6 +409,8 @@ func s3Transport(ca []byte) (*http.Transport, error) {
 		MaxIdleConnsPerHost:   16,
 		IdleConnTimeout:       time.Minute,
 		ResponseHeaderTimeout: time.Minute,
-		DisableCompression:    true, // what is hashed is what is stored
+		// S3's own headers are bounded to some KiB.
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true, // what is hashed is what is stored
 	}, nil
 }

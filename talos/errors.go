@@ -77,13 +77,25 @@ func nodeText(scrubber *scrub.Scrubber, err error) string {
 	if from, ok := status.FromError(err); ok {
 		text = from.Message()
 	}
-	lower := strings.ToLower(text)
+	lower := asciiLower(text)
 	for _, mark := range []string{"diff:", "config diff", "--- a", "+++ b"} {
-		if at := strings.Index(lower, mark); at >= 0 && at < len(text) {
+		if at := strings.Index(lower, mark); at >= 0 {
 			text, lower = text[:at], lower[:at]
 		}
 	}
 	return sane(scrubber, text)
+}
+
+// asciiLower makes A to Z small and leaves each byte where it is, which strings.ToLower doesn't: some letters are longer as small ones, and
+// what is found in its text stands elsewhere in the one that was given.
+func asciiLower(text string) string {
+	lower := []byte(text)
+	for at, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[at] = c + 'a' - 'A'
+		}
+	}
+	return string(lower)
 }
 
 // dialError says in a sentence why a machine could not be reached.

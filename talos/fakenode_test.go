@@ -68,6 +68,8 @@ type fakeNode struct {
 	lastShutdown *machineapi.ShutdownRequest
 	removed      uint64
 	serviceReply *machineapi.ServiceListResponse
+	// states serves the resources; nil serves those of state.
+	states cosiv1alpha1.StateServer
 }
 
 // fakeCall is a call that arrived, and the roles of its caller.
@@ -117,7 +119,10 @@ func (n *fakeNode) serve(listener net.Listener) {
 	config.NextProtos, config.MinVersion = []string{"h2"}, tls.VersionTLS13
 	n.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.ChainUnaryInterceptor(n.noteUnary), grpc.ChainStreamInterceptor(n.noteStream))
 	machineapi.RegisterMachineServiceServer(n.server, n)
-	cosiv1alpha1.RegisterStateServer(n.server, cosiserver.NewState(n.state))
+	if n.states == nil {
+		n.states = cosiserver.NewState(n.state)
+	}
+	cosiv1alpha1.RegisterStateServer(n.server, n.states)
 	go func() { _ = n.server.Serve(&countingListener{listener, &n.accepted}) }()
 }
 

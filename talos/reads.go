@@ -12,6 +12,7 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -20,7 +21,7 @@ import (
 // Bounds of what is read from one node: it may lie.
 const (
 	maxResources = 4096
-	maxBytesRead = 32 << 20
+	maxBytesRead = 8 << 20
 )
 
 // errMissing is returned by get when the node has no such resource.
@@ -77,7 +78,7 @@ func list[T resource.Resource](ctx context.Context, client cosiv1alpha1.StateCli
 		if err != nil {
 			return nil, err
 		}
-		size += len(reply.GetResource().GetSpec().GetProtoSpec())
+		size += proto.Size(reply) // all of it: labels and annotations are kept too
 		if len(found) == maxResources || size > maxBytesRead {
 			return nil, fmt.Errorf("the node lists more than %d of %s", maxResources, kind)
 		}

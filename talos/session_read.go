@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
@@ -20,9 +21,15 @@ import (
 	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	runtimeres "github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"ichor.maesh.dev/schema"
 )
 
 const bootIDPath = "/proc/sys/kernel/random/boot_id"
+
+// maxConfigMarks bounds the config of a machine, which may lie, as schema.MaxMarks bounds a file of Git: what YAML becomes in memory is
+// hundreds of times its size at worst. A config of a cluster with all its manifests in line has some ten thousands.
+const maxConfigMarks = 2 * schema.MaxMarks
 
 // UUID reads the SMBIOS UUID, in lower case. In containers there is none, which is an error.
 func (s *Session) UUID(ctx context.Context) (string, error) {
@@ -120,6 +127,9 @@ func (s *Session) readConfig(ctx context.Context, id string) (knownConfig, error
 	var spec configpb.MachineConfigSpec
 	if err := proto.Unmarshal(reply.GetResource().GetSpec().GetProtoSpec(), &spec); err != nil || len(spec.GetYamlMarshalled()) == 0 {
 		return knownConfig{}, errors.New("the node sent a resource that can't be decoded")
+	}
+	if schema.Marks(spec.GetYamlMarshalled()) > maxConfigMarks {
+		return knownConfig{}, fmt.Errorf("it holds a config with more than %d names and values, which is not read", maxConfigMarks)
 	}
 	sum := sha256.Sum256(spec.GetYamlMarshalled())
 	s.mu.Lock()

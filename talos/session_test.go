@@ -354,6 +354,13 @@ func TestTalosWordsThatMayQuoteAConfigDoNotLeave(t *testing.T) {
 	requireNoSecret(t, err.Error())
 	require.Equal(t, OutcomeRefused, Classify(err))
 
+	// Letters that are longer when they are made small move nothing.
+	n.apply = func(*machineapi.ApplyConfigurationRequest) (*machineapi.ApplyConfigurationResponse, error) {
+		return nil, status.Error(codes.InvalidArgument, strings.Repeat("\u0130", 60)+" Diff:\n-  content: canary-content")
+	}
+	err = dialed(t, n, RoleAdmin).ApplyConfig(soon(t), ApplyRequest{Config: []byte("x"), Mode: ApplyNoReboot})
+	require.NotContains(t, err.Error(), "canary")
+
 	n.apply = func(*machineapi.ApplyConfigurationRequest) (*machineapi.ApplyConfigurationResponse, error) {
 		return nil, status.Error(codes.Unknown, "\x1b[2Jtoken "+secret+strings.Repeat("x", 10_000))
 	}
