@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"ichor.maesh.dev/kube"
@@ -82,28 +81,21 @@ func (w *worker) lookAtKubernetes(ctx context.Context, desired Cluster, in *Inpu
 	return view
 }
 
-// match finds the machine behind each Node: the one whose UUID its kubelet reports, else the one of its name. A Node that speaks of
-// another machine's UUID is never taken for one of the same name.
+// match finds the machine behind each Node. What a machine says that it is called counts only where Git says it too, or where the Node lies
+// at the address in Git.
 func (v *KubernetesView) match(in *Input, nodes []kube.Node) {
-	names := in.names()
-	for _, node := range nodes {
-		name := ""
-		for _, machine := range names {
-			if talos.SameUUID(in.uuid(machine), node.SystemUUID) {
-				name = machine
-			}
+	var machines []kube.Identity
+	for _, name := range in.names() {
+		uuid := in.uuid(name)
+		one := kube.Identity{Name: name, SameUUID: func(other string) bool { return talos.SameUUID(uuid, other) }, Names: []string{in.hostname(name)}}
+		if m := in.Cluster.Machine(name); m != nil {
+			one.Declared = []string{m.Spec.Hostname, m.Spec.Host()}
+		} else {
+			one.Declared = []string{host(in.remembered(name).Address)}
 		}
-		for _, machine := range names {
-			if _, taken := v.Nodes[machine]; name == "" && !taken && strings.EqualFold(in.hostname(machine), node.Name) && in.hostname(machine) != "" {
-				name = machine
-			}
-		}
-		if _, taken := v.Nodes[name]; name == "" || taken {
-			v.Strangers = append(v.Strangers, node)
-			continue
-		}
-		v.Nodes[name] = node
+		machines = append(machines, one)
 	}
+	v.Nodes, v.Strangers = kube.Match(machines, nodes)
 }
 
 // names are the machines in Git and those that only the state knows, sorted.

@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"ichor.maesh.dev/kube"
@@ -103,22 +102,14 @@ func (r *Run) askKubernetes(ctx context.Context) (look *KubernetesSeen, err erro
 	return look, nil
 }
 
-// nodesOf finds each machine's Node: the one whose kubelet reports its UUID, else the one of its host name or its name that reports no
-// other machine's.
+// nodesOf finds each machine's Node: the one whose kubelet reports its UUID, else the one of its name, or of the host name that it says it
+// has, at its address.
 func nodesOf(machines []Machine, seen map[string]Seen, nodes []kube.Node) map[string]kube.Node {
-	found := map[string]kube.Node{}
+	var known []kube.Identity
 	for _, m := range machines {
-		for _, node := range nodes {
-			if talos.SameUUID(m.UUID, node.SystemUUID) {
-				found[m.Name] = node
-			}
-		}
-		for _, node := range nodes {
-			_, has := found[m.Name]
-			if !has && node.SystemUUID == "" && (strings.EqualFold(node.Name, m.Name) || strings.EqualFold(node.Name, seen[m.Name].Hostname)) {
-				found[m.Name] = node
-			}
-		}
+		known = append(known, kube.Identity{Name: m.Name, SameUUID: func(other string) bool { return talos.SameUUID(m.UUID, other) },
+			Names: []string{m.Name, seen[m.Name].Hostname}, Declared: []string{talos.Target{Endpoint: m.Endpoint}.Host()}})
 	}
-	return found
+	of, _ := kube.Match(known, nodes)
+	return of
 }

@@ -1,0 +1,77 @@
+package kube
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Identity is what is known of a machine whose Node is looked for.
+type Identity struct {
+	Name string
+	// SameUUID says whether a UUID is the machine's.
+	SameUUID func(uuid string) bool
+	// Names are what its Node may be called, by its own word or anybody's.
+	Names []string
+	// Declared are names and addresses of it that others than the machine itself vouch for.
+	Declared []string
+}
+
+// Match finds each machine's Node, and gives the Nodes that are nobody's. A machine's Node is the one whose kubelet reports its UUID. Where
+// several do, all but one of them lie: it is the one that bears the machine's name, or none. Where none does, it is the one of its name that
+// reports no other machine's UUID and bears what is declared of the machine: its own word alone would let a machine that was broken into
+// have another's Node drained and deleted in its place.
+func Match(machines []Identity, nodes []Node) (of map[string]Node, strangers []Node) {
+	of, taken := map[string]Node{}, map[string]bool{}
+	claimed := map[string]bool{} // machines whose UUID some Node reports, and Nodes that report a machine's
+	take := func(machine string, found []Node) {
+		if len(found) == 1 {
+			of[machine], taken[found[0].Name] = found[0], true
+		}
+	}
+	for _, m := range machines {
+		claims := having(nodes, func(n Node) bool { return m.SameUUID(n.SystemUUID) })
+		for _, n := range claims {
+			claimed["machine "+m.Name], claimed["node "+n.Name] = true, true
+		}
+		if len(claims) > 1 {
+			claims = having(claims, m.isCalled)
+		}
+		take(m.Name, claims)
+	}
+	for _, m := range machines {
+		if !claimed["machine "+m.Name] {
+			take(m.Name, having(nodes, func(n Node) bool { return !claimed["node "+n.Name] && !taken[n.Name] && m.isCalled(n) && m.declares(n) }))
+		}
+	}
+	return of, having(nodes, func(n Node) bool { return !taken[n.Name] })
+}
+
+func having(nodes []Node, is func(Node) bool) (found []Node) {
+	for _, n := range nodes {
+		if is(n) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+func (m Identity) isCalled(n Node) bool {
+	return slices.ContainsFunc(m.Names, func(name string) bool { return name != "" && strings.EqualFold(name, n.Name) })
+}
+
+func (m Identity) declares(n Node) bool {
+	return slices.ContainsFunc(m.Declared, func(is string) bool {
+		return is != "" && (strings.EqualFold(is, n.Name) || slices.ContainsFunc(n.Addresses, func(at string) bool { return sameAddress(is, at) }))
+	})
+}
+
+// sameAddress compares addresses however they are written.
+func sameAddress(a, b string) bool {
+	one, err := netip.ParseAddr(a)
+	if err != nil {
+		return strings.EqualFold(a, b)
+	}
+	other, err := netip.ParseAddr(b)
+	return err == nil && one.Unmap() == other.Unmap()
+}
