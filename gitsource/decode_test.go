@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/binary"
+	"encoding/json"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,7 +13,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
 	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/internal/printable"
 )
 
 // packOf makes a pack of raw entries with a right checksum.
@@ -125,6 +132,77 @@ func FuzzDecodeTree(f *testing.F) {
 		}
 	})
 }
+
+func TestACommitOfAnyTimeHasOneThatCanBeWrittenDown(t *testing.T) {
+	for when, want := range map[string]string{
+		"1767225600 +0100":           "2026-01-01T00:00:00Z",
+		"1767225600 +9900":           "2026-01-01T00:00:00Z",
+		"9223372036854775807 +0000":  "9999-12-31T23:59:59Z",
+		"253402300800 +0000":         "9999-12-31T23:59:59Z",
+		"-1 +0000":                   "1970-01-01T00:00:00Z",
+		"-9223372036854775808 -9959": "1970-01-01T00:00:00Z",
+		"never":                      "1970-01-01T00:00:00Z",
+	} {
+		c, err := decodeCommit(plumbing.ZeroHash, []byte("tree "+strings.Repeat("a", 40)+"\nauthor A <a@x> "+when+"\ncommitter A <a@x> "+when+"\n\nx\n"))
+		require.NoError(t, err, when)
+		text, err := json.Marshal(c.committed)
+		require.NoError(t, err, when)
+		require.Equal(t, `"`+want+`"`, string(text), when)
+	}
+}
+
+// FuzzDecodeCommit reads anything as a commit: it panics nowhere, its texts act on no terminal, and its time can be written down.
+func FuzzDecodeCommit(f *testing.F) {
+	f.Add([]byte("tree " + strings.Repeat("a", 40) + "\nparent " + strings.Repeat("b", 40) + "\nauthor A <a@x> 1767225600 +0000\ncommitter A <a@x> 9223372036854775807 +9900\n\nx\n"))
+	f.Add([]byte("author \x1b[2J> <\ncommitter <> \n\n"))
+	f.Add([]byte("gpgsig -----BEGIN\n x\nmergetag object\n tag \n\n"))
+	f.Add([]byte("encoding \n\n\u009b"))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := decodeCommit(plumbing.ZeroHash, data)
+		if err != nil {
+			return
+		}
+		_, err = json.Marshal(c.committed)
+		require.NoError(t, err)
+		require.Equal(t, printable.Text(c.author), c.author)
+		require.Equal(t, printable.Text(c.subject), c.subject)
+		require.Less(t, len(c.author)+len(c.subject), 500)
+	})
+}
+
+// FuzzServer feeds anything as what a Git server says, over pipes: its list of references, then its answer to what is asked for. Nothing panics.
+func FuzzServer(f *testing.F) {
+	const head = "0032" // the length of a line with a hash and a short name
+	hash := strings.Repeat("a", 40)
+	f.Add([]byte("003f"+hash+" HEAD\x00multi_ack side-band-64k\n003d"+hash+" refs/heads/main\n0000"), []byte("0008NAK\nPACK"))
+	f.Add([]byte(head+hash+" HEAD\n0000"), []byte("0038ACK "+hash+" ready\n"))
+	f.Add([]byte("0035shallow "+hash+"\n0000"), []byte("0001"))
+	f.Add([]byte("0000"), []byte("ffff"))
+	f.Add([]byte(""), []byte("\x00\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, references, answer []byte) {
+		s := &stream{in: discarded{}, out: io.MultiReader(bytes.NewReader(references), bytes.NewReader(answer)), kill: func() {}, wait: func() string { return "" }}
+		refs, err := s.AdvertisedReferencesContext(t.Context())
+		if err != nil {
+			return
+		}
+		_, _ = refs.AllReferences()
+		request := packp.NewUploadPackRequest()
+		request.Wants = []plumbing.Hash{plumbing.NewHash(hash)}
+		response, err := s.UploadPack(t.Context(), request)
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, response)
+		_ = response.Close()
+		_ = packp.NewReportStatus().Decode(sideband.NewDemuxer(sideband.Sideband64k, bytes.NewReader(answer)))
+	})
+}
+
+type discarded struct{}
+
+func (discarded) Write(p []byte) (int, error) { return len(p), nil }
+func (discarded) Close() error                { return nil }
 
 func FuzzStorePack(f *testing.F) {
 	f.Add(packOf(0))

@@ -223,6 +223,24 @@ func (s *store) commit(hash plumbing.Hash) (*commit, error) {
 	if err != nil {
 		return nil, err
 	}
+	c, err := decodeCommit(hash, data)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.commits) >= cachedCommits {
+		clear(s.commits)
+	}
+	s.commits[hash] = c
+	return c, nil
+}
+
+// decodeCommit reads a commit object. Whoever can push can push any.
+func decodeCommit(hash plumbing.Hash, data []byte) (c *commit, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			c, err = nil, fmt.Errorf("commit %.12s can't be understood: %s", hash, printable.Text(fmt.Sprint(reason)))
+		}
+	}()
 	encoded := &plumbing.MemoryObject{}
 	encoded.SetType(plumbing.CommitObject)
 	if _, err := encoded.Write(data); err != nil {
@@ -233,19 +251,21 @@ func (s *store) commit(hash plumbing.Hash) (*commit, error) {
 		return nil, fmt.Errorf("commit %.12s can't be understood: %s", hash, printable.Text(err.Error()))
 	}
 	subject, _, _ := strings.Cut(strings.TrimSpace(decoded.Message), "\n")
-	c := &commit{
+	return &commit{
 		hash:      hash,
 		tree:      decoded.TreeHash,
 		parents:   decoded.ParentHashes,
-		committed: decoded.Committer.When,
+		committed: writable(decoded.Committer.When),
 		author:    clip(printable.Text(strings.TrimSpace(decoded.Author.Name + " <" + decoded.Author.Email + ">"))),
 		subject:   clip(printable.Text(subject)),
-	}
-	if len(s.commits) >= cachedCommits {
-		clear(s.commits)
-	}
-	s.commits[hash] = c
-	return c, nil
+	}, nil
+}
+
+// writable is a time that can be written down: a commit may say that it is of any second of any year, and of any zone, and no state could be
+// stored that holds such a one.
+func writable(t time.Time) time.Time {
+	const last = 253402300799 // 9999-12-31T23:59:59Z
+	return time.Unix(min(max(t.Unix(), 0), last), 0).UTC()
 }
 
 func clip(text string) string {
