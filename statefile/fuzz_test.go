@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -131,6 +134,64 @@ func FuzzReadEvent(f *testing.F) {
 		require.NoError(t, err)
 		var again Event
 		require.NoError(t, json.Unmarshal(text, &again))
+	})
+}
+
+// FuzzBegun feeds bytes as they might stand where it stands that an operation was begun. It is one's own only where one's own nonce is sealed
+// in it for this very place; all else says that it was begun before.
+func FuzzBegun(f *testing.F) {
+	sealer := fuzzSealer(f)
+	digest := strings.Repeat("ab", 32)
+	key := onceKey("prod", digest)
+	content := []byte(`{"name":"x","digest":"` + digest + `","at":"2026-11-30T12:00:00Z","writer":{"id":"w","epoch":3}}`)
+	seal := func(key, nonce string) []byte {
+		data, err := EncodeRecord(sealer, key, 1, nonce, content)
+		require.NoError(f, err)
+		return data
+	}
+	own, others := seal(key, "0123456789abcdef"), seal(key, "fedcba9876543210")
+	f.Add(own)
+	f.Add(others)
+	f.Add(seal(onceKey("test", digest), "0123456789abcdef"))
+	f.Add(bytes.Replace(others, []byte("fedcba9876543210"), []byte("0123456789abcdef"), 1))
+	f.Add([]byte(`{"format":"ichor.maesh.dev/record/v2"}`))
+	f.Add([]byte("{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := &Cluster{store: oneObject{data: data}, opts: Options{Name: "prod", Sealer: sealer}}
+		err := c.begunBy(context.Background(), key, "0123456789abcdef", ErrConflict)
+		var begun *AlreadyBegunError
+		switch {
+		case err == nil:
+			record, err := DecodeRecord(sealer, key, data)
+			require.NoError(t, err)
+			require.Equal(t, string(content), string(record.Content), "what was never sealed here passed as one's own")
+		case errors.As(err, &begun):
+			require.Equal(t, key, begun.Key)
+		default:
+			require.ErrorIs(t, err, ErrNewerSchema)
+		}
+	})
+}
+
+// FuzzHighWater feeds bytes as they might stand in the cache folder: what was seen is read whole, or said to be unreadable.
+func FuzzHighWater(f *testing.F) {
+	f.Add([]byte(`{"generation":7,"nonce":"0123456789abcdef"}`))
+	f.Add([]byte(`{"generation":18446744073709551616}`))
+	f.Add([]byte(`{"generation":7}{}`))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := &highWater{cluster: "prod", file: filepath.Join(t.TempDir(), "prod.json")}
+		require.NoError(t, os.WriteFile(w.file, data, 0o600))
+		saved, err := w.load()
+		if err != nil {
+			require.Contains(t, err.Error(), "removing the file gives up the guard")
+			return
+		}
+		w.generation, w.nonce = saved.Generation, saved.Nonce
+		require.NoError(t, w.save())
+		again, err := w.load()
+		require.NoError(t, err)
+		require.Equal(t, saved, again)
 	})
 }
 

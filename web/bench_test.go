@@ -69,7 +69,7 @@ func (l *transcript) String() string {
 // bench is a server with an agent and a store.
 type bench struct {
 	*Server
-	t     *testing.T
+	t     testing.TB
 	agent *told
 	store statefile.Store
 	clock *testclock.FakeClock
@@ -78,7 +78,7 @@ type bench struct {
 }
 
 // newBench makes a server that listens on loopback, or as change says.
-func newBench(t *testing.T, change func(*Config)) *bench {
+func newBench(t testing.TB, change func(*Config)) *bench {
 	t.Helper()
 	b := &bench{t: t, agent: &told{report: working(prod())}, clock: testclock.NewFakeClock(noon), log: &transcript{}, dir: t.TempDir()}
 	var err error
@@ -102,7 +102,7 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 	return b
 }
 
-func writeFile(t *testing.T, text string) string {
+func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -195,7 +195,7 @@ var everything = []string{"/", "/clusters/prod", "/style.css", "/icon.svg", "/ap
 	"/api/v1/clusters/prod/machines/cp-1", "/metrics", "/nowhere", "/api/nowhere"}
 
 // requireHarmless fails when a page holds anything but text, tables and links within this server.
-func requireHarmless(t *testing.T, text string) {
+func requireHarmless(t testing.TB, text string) {
 	t.Helper()
 	document, err := html.Parse(strings.NewReader(text))
 	require.NoError(t, err)

@@ -1,8 +1,11 @@
 package web
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -42,6 +45,44 @@ func FuzzWebhook(f *testing.F) {
 		require.Equal(t, believed, err == nil, "%v", err)
 		if err != nil {
 			require.NotContains(t, err.Error(), secret)
+		}
+	})
+}
+
+// FuzzRequest asks for anything, under any name. Without the token nothing is answered but whether the agent lives and is ready; under a name
+// that isn't the server's nothing at all; and whatever is answered leads nowhere else and acts on no browser.
+func FuzzRequest(f *testing.F) {
+	b := newBench(f, func(c *Config) { c.TokenFile = writeFile(f, token) })
+	b.agent.report = hostileReport()
+	for _, path := range append([]string{"//evil.example/..", "/clusters/../../etc", "/api/v1/clusters/\x00", "*", "", "/clusters/\u202e", "/healthz"}, everything...) {
+		f.Add(http.MethodGet, "localhost", path, "", "Bearer "+token)
+	}
+	f.Add(http.MethodPost, "127.0.0.1:1", "/hooks/git", "a=b", "")
+	f.Add(http.MethodGet, "evil.example", "/", "", "Basic "+token)
+	f.Add("TRACE", "[::1]", "/", "%zz&;", "bearer  "+token)
+	f.Add("", "localhost:x:y", "/readyz", "", "Bearer")
+	f.Fuzz(func(t *testing.T, method, host, path, query, authorization string) {
+		r := (&http.Request{Method: method, Host: host, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{"Authorization": {authorization}},
+			Body: http.NoBody}).WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, net.Addr(b.listener.Addr())))
+		w := httptest.NewRecorder()
+		b.http.Handler.ServeHTTP(w, r)
+		known := strings.Contains(authorization, token) || strings.HasPrefix(strings.ToLower(authorization), "basic ")
+		if w.Code == http.StatusOK && !known {
+			require.Contains(t, []string{pathLive, pathReady}, path)
+		}
+		if name := plainHost(host); !strings.Contains(name, "localhost") && !strings.ContainsAny(name, "0123456789:") {
+			require.Equal(t, http.StatusMisdirectedRequest, w.Code)
+		}
+		require.NotEqual(t, http.StatusInternalServerError, w.Code, "a panic")
+		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+		if to := w.Header().Get("Location"); to != "" {
+			require.Regexp(t, `^/([^/\\]|$)`, to, "a redirect leaves this server")
+		}
+		body := w.Body.String()
+		require.NotContains(t, body, "\x1b")
+		require.NotContains(t, body, token)
+		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+			requireHarmless(t, body)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"ichor.maesh.dev/statefile"
 )
 
-func sealer(t *testing.T) *statefile.Sealer {
+func sealer(t testing.TB) *statefile.Sealer {
 	t.Helper()
 	s, err := statefile.NewSealer("cluster id", "an encryption secret of the bundle", "")
 	require.NoError(t, err)

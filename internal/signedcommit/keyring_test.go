@@ -44,7 +44,7 @@ func newPerson(t *testing.T, name string, change func(*packet.Config, *openpgp.E
 	return person{entity, armoured(t, openpgp.PublicKeyType, func(b *bytes.Buffer) error { return entity.Serialize(b) })}
 }
 
-func armoured(t *testing.T, kind string, write func(*bytes.Buffer) error) string {
+func armoured(t testing.TB, kind string, write func(*bytes.Buffer) error) string {
 	t.Helper()
 	var raw, text bytes.Buffer
 	require.NoError(t, write(&raw))
