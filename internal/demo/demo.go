@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"ichor.maesh.dev/internal/talossim"
@@ -57,8 +56,10 @@ func run(ctx context.Context, opts options) (err error) {
 	if !opts.keep {
 		return nil
 	}
-	d.printWhereabouts()
-	<-ctx.Done()
+	if err := d.stayUp(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.out, "\nIt is stopped, and %s is taken away.\n", d.dir)
 	return nil
 }
 
@@ -217,25 +218,8 @@ func (d *demo) stopAgent(ctx context.Context) error {
 	}
 	d.say("its lease is free for the next one")
 	if d.opts.keep {
+		d.say("and it is started again, since this demo stays up")
 		return d.startAgent()
 	}
 	return nil
-}
-
-func (d *demo) printWhereabouts() {
-	w := d.out
-	fmt.Fprintf(w, "\nIt stays up until Ctrl-C. Everything is in %s:\n\n", d.dir)
-	fmt.Fprintf(w, "  the fleet repository    %s (push to it: cd %s)\n", d.path("fleet.git"), d.path("fleet"))
-	fmt.Fprintf(w, "  the agent's log         %s\n", d.path("agent.log"))
-	fmt.Fprintf(w, "  the nodes               %s (talossim ctl --dir %s --help)\n", d.path("nodes", talossim.NodesFile), d.path("nodes"))
-	for _, n := range d.nodes {
-		fmt.Fprintf(w, "    %-8s %s\n", n.Name, n.Address)
-	}
-	fmt.Fprintf(w, "\nLook at it:\n\n  %s\n", strings.Join(append([]string{filepath.Join(d.opts.binaries, "ichor"), "status",
-		"--age-identity", d.path("age.key"), "--fleet", d.path("fleet")}, d.stateArguments()...), " "))
-	fmt.Fprintf(w, "\nReboot a machine:\n\n  %s\n", strings.Join(append([]string{filepath.Join(d.opts.binaries, "ichor"), "run-op", "node", "reboot", "w-1", "--repo", d.path("fleet"),
-		"--key", d.path(operatorKey), "--age-identity", d.path("age.key"), "--follow"}, d.stateArguments()...), " "))
-	fmt.Fprintf(w, "\nRestore a snapshot (leave --dry-run out to do it):\n\n  %s\n", strings.Join(append([]string{filepath.Join(d.opts.binaries, "ichor"), "restore", "--live", "--repo", d.path("fleet"),
-		"--key", d.path(operatorKey), "--age-identity", d.path("age.key"), "--local-data-loss", "accepted", "--dry-run"}, d.stateArguments()...), " "))
-	fmt.Fprintf(w, "\nThe agent runs on, started as:\n\n  %s %s\n", filepath.Join(d.opts.binaries, "ichor"), strings.Join(d.agentArguments(), " "))
 }

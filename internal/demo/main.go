@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -19,6 +20,12 @@ func main() {
 	flag.StringVar(&opts.first, "first", "127.0.10.1", "address of the first simulated node")
 	flag.IntVar(&opts.timeScale, "time-scale", 10, "how many times faster than Talos the nodes wait")
 	flag.Parse()
+	// What is set for another fleet, a demo of before among them, is not meant for this one.
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "ICHOR_") {
+			_ = os.Unsetenv(name)
+		}
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

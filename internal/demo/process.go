@@ -25,10 +25,10 @@ type process struct {
 	err     error
 }
 
-// start runs a program in the background. Its output is kept in DIR/<name>.log.
+// start runs a program in the background. Its output is kept in DIR/<name>.log, behind that of an earlier one of that name.
 func start(dir, name, program string, args ...string) (*process, error) {
 	p := &process{name: name, logPath: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
-	log, err := os.Create(p.logPath)
+	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

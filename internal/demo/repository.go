@@ -47,14 +47,8 @@ func (d *demo) makeRepository(ctx context.Context) error {
 		return err
 	}
 	d.say("ichor init wrote cluster.yaml, %d machines and a sealed secrets bundle", len(d.nodes))
-	for _, command := range [][]string{
-		{"init", "--quiet", "--bare", "--initial-branch=main", d.path("fleet.git")},
-		{"-C", d.path("fleet"), "init", "--quiet", "--initial-branch=main"},
-		{"-C", d.path("fleet"), "remote", "add", "origin", d.path("fleet.git")},
-	} {
-		if _, err := output(ctx, d.dir, "git", command...); err != nil {
-			return err
-		}
+	if err := d.makeCheckout(ctx); err != nil {
+		return err
 	}
 	if err := d.validate(ctx); err != nil {
 		return err
@@ -67,6 +61,24 @@ func (d *demo) makeRepository(ctx context.Context) error {
 	return nil
 }
 
+// makeCheckout makes a Git repository of the folder, and a server's beside it. The checkout says itself who commits there, so that it works on a
+// machine where Git was never told, by run-op too.
+func (d *demo) makeCheckout(ctx context.Context) error {
+	for _, command := range [][]string{
+		{"init", "--quiet", "--bare", "--initial-branch=main", d.path("fleet.git")},
+		{"-C", d.path("fleet"), "init", "--quiet", "--initial-branch=main"},
+		{"-C", d.path("fleet"), "remote", "add", "origin", d.path("fleet.git")},
+		{"-C", d.path("fleet"), "config", "user.name", "Demo"},
+		{"-C", d.path("fleet"), "config", "user.email", "demo@example.com"},
+		{"-C", d.path("fleet"), "config", "commit.gpgsign", "false"},
+	} {
+		if _, err := output(ctx, d.dir, "git", command...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *demo) validate(ctx context.Context) error {
 	_, err := d.ichor(ctx, "validate", d.path("fleet"))
 	return err
@@ -76,7 +88,7 @@ func (d *demo) validate(ctx context.Context) error {
 func (d *demo) push(ctx context.Context, subject string) error {
 	for _, command := range [][]string{
 		{"add", "--all"},
-		{"-c", "user.name=Demo", "-c", "user.email=demo@example.com", "-c", "commit.gpgsign=false", "commit", "--quiet", "-m", subject},
+		{"commit", "--quiet", "-m", subject},
 		{"push", "--quiet", "--set-upstream", "origin", "HEAD:main"},
 	} {
 		if _, err := output(ctx, d.dir, "git", append([]string{"-C", d.path("fleet")}, command...)...); err != nil {
