@@ -30,7 +30,7 @@ func actions() map[string]string {
 }
 
 func newCtl() *cobra.Command {
-	cmd := &cobra.Command{Use: "ctl", Short: "Do something to a machine of a running talossim, or read its journal"}
+	cmd := &cobra.Command{Use: "ctl", Short: "Do something to a machine of a running talossim or to its etcd, or read its journal"}
 
 	var dir string
 
@@ -55,7 +55,7 @@ func newCtl() *cobra.Command {
 		cmd.AddCommand(sub)
 	}
 
-	cmd.AddCommand(newJournal(&dir))
+	cmd.AddCommand(newJournal(&dir), newEtcd(&dir))
 
 	return cmd
 }
