@@ -104,10 +104,37 @@ func findRepository(path string) (*repository, error) {
 	if err != nil {
 		return nil, cannot(fmt.Errorf("%s can't be read: %w", path, err), "")
 	}
+	if checkout == nil {
+		if err := refuseAllOfADisk(path, top, mostOutsideOfGit); err != nil {
+			return nil, err
+		}
+	}
 	tree, err := foldertree.Open(top)
 	if err != nil {
 		return nil, cannot(fmt.Errorf("%s can't be read: %w", top, err), "")
 	}
 	part := filepath.ToSlash(below)
 	return &repository{dir: top, tree: tree, roots: []string{part}, around: validate.Around(tree, part), checkout: checkout, close: tree.Close}, nil
+}
+
+// mostOutsideOfGit is how many files and folders a place may hold that is in no Git checkout. A fleet of a thousand machines has a few thousand.
+const mostOutsideOfGit = 50_000
+
+// refuseAllOfADisk refuses a folder that was hardly meant: a home, or the root of the disk. All of it would be read, for minutes.
+func refuseAllOfADisk(path, top string, most int) error {
+	entries := 0
+	err := filepath.WalkDir(top, func(_ string, _ fs.DirEntry, _ error) error {
+		if entries++; entries > most {
+			return fs.SkipAll
+		}
+		return nil // what can't be read is said by who reads it
+	})
+	if err != nil {
+		return cannot(fmt.Errorf("%s can't be read: %w", path, err), "")
+	}
+	if entries > most {
+		return cannot(fmt.Errorf("%s is in no Git checkout and holds more than %d files and folders, so it is hardly a fleet repository; nothing was read", path, most),
+			"start it in a checkout of the fleet repository, or give the path of one")
+	}
+	return nil
 }

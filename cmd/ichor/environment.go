@@ -17,7 +17,7 @@ func environmentName(flag string) string {
 func flagsFromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
 	var failed error
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed || flag.Name == "help" || failed != nil {
+		if flag.Changed || flag.Name == "help" || flag.Name == "version" || failed != nil {
 			return
 		}
 		value := getenv(environmentName(flag.Name))

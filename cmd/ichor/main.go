@@ -30,6 +30,8 @@ func run() int {
 		terminal: newTerminal(os.Stdin, os.Stdout, os.Stderr),
 		clock:    clock.RealClock{},
 		getenv:   os.Getenv,
+
+		releaseSignals: stop,
 	}
 	return app.execute(ctx, os.Args[1:])
 }

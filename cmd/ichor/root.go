@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,8 @@ type app struct {
 	*terminal
 	clock  clock.WithTickerAndDelayedExecution
 	getenv func(string) string
+	// releaseSignals has Ctrl-C and SIGTERM end the process at once from then on; nil where nobody holds them.
+	releaseSignals func()
 	// rules compiles the built-in rules; validate.New unless it is given.
 	rules func() (*validate.Engine, error)
 }
@@ -52,6 +53,13 @@ func async[T any](do func() (T, error)) func() (T, error) {
 	return once
 }
 
+// onlyReads says that a command writes nothing and leaves nothing behind, so that Ctrl-C may end it at once, wherever it is.
+func (a *app) onlyReads() {
+	if a.releaseSignals != nil {
+		a.releaseSignals()
+	}
+}
+
 // execute runs one command line and gives the exit code.
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.rootCommand()
@@ -81,6 +89,13 @@ Each flag has a twin in the environment: --age-identity is ICHOR_AGE_IDENTITY. W
 			return flagsFromEnvironment(cmd, a.getenv)
 		},
 	}
+	root.Flags().Bool("version", false, "print the version, as 'ichor version' does")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if asked, _ := cmd.Flags().GetBool("version"); asked {
+			return a.printVersion("text")
+		}
+		return cmd.Help()
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(err, "see '"+cmd.CommandPath()+" --help'")
 	})
@@ -96,7 +111,7 @@ func hinted(cmd *cobra.Command) {
 	if args == nil && cmd.HasSubCommands() {
 		args = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
+				return &unknownCommandError{holder: cmd, name: args[0]}
 			}
 			return nil
 		}
@@ -107,7 +122,7 @@ func hinted(cmd *cobra.Command) {
 	if args != nil {
 		cmd.Args = func(cmd *cobra.Command, given []string) error {
 			if err := args(cmd, given); err != nil {
-				return usageError(err, "see '"+cmd.CommandPath()+" --help'")
+				return mistyped(cmd, given, err)
 			}
 			return nil
 		}

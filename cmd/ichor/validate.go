@@ -39,6 +39,7 @@ It ends with 0 when nothing is wrong (there may be warnings), 1 when something i
 		Example: "  ichor validate\n  ichor validate clusters/prod --base origin/main\n  ichor validate --explain approval-cap",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			a.onlyReads()
 			rules := a.engineForOnce()
 			path := "."
 			if len(args) == 1 {

@@ -47,18 +47,21 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version of ichor and of the Talos API it speaks",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			info := readVersion()
-			switch output {
-			case "json":
-				return json.NewEncoder(a.out).Encode(info)
-			case "text":
-				fmt.Fprintf(a.out, "ichor %s (%s, %s, Talos machinery %s)\n", info.Version, info.Go, info.Platform, info.Machinery)
-				return nil
-			default:
-				return usageError(fmt.Errorf("-o %s is not known", a.clean(output)), "use text or json")
-			}
+			return a.printVersion(output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+func (a *app) printVersion(output string) error {
+	info := readVersion()
+	switch output {
+	case "json":
+		return json.NewEncoder(a.out).Encode(info)
+	case "text":
+		fmt.Fprintf(a.out, "ichor %s (%s, %s, Talos machinery %s)\n", info.Version, info.Go, info.Platform, info.Machinery)
+		return nil
+	}
+	return usageError(fmt.Errorf("-o %s is not known", a.clean(output)), "use text or json")
 }
