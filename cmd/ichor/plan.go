@@ -50,6 +50,9 @@ something would change.`,
   ichor plan --live --age-identity key.txt --state s3://ichor/prod`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !f.live {
+				a.onlyReads()
+			}
 			path := "."
 			if len(args) == 1 {
 				path = args[0]
@@ -74,7 +77,8 @@ func (a *app) plan(ctx context.Context, f *planFlags, path string) error {
 	if write == nil {
 		return usageError(fmt.Errorf("-o %s is not known", f.output), "use text, markdown or json")
 	}
-	if f.state.url != "" && !f.live {
+	// One that the environment gives is for the commands that need it.
+	if f.state.url != "" && !f.live && a.getenv(environmentName("state")) == "" {
 		return usageError(errors.New("--state is read only with --live"), "give --live too")
 	}
 	scrubber := scrub.New()
