@@ -151,6 +151,9 @@ func holds(c keyspace.Counts) string {
 	var parts []string
 	for _, resource := range []string{"nodes", "namespaces", "pods", "deployments", "services", "configmaps", "secrets"} {
 		if n := c.Resources[resource]; n > 0 {
+			if n == 1 {
+				resource = strings.TrimSuffix(resource, "s")
+			}
 			parts = append(parts, fmt.Sprintf("%d %s", n, resource))
 		}
 	}

@@ -141,17 +141,32 @@ func restored(m *recovery.Marker) string {
 		said = fmt.Sprintf("etcd is restored from %s on %s", m.Snapshot.Name, m.Target)
 	}
 	if m.Snapshot.Raised > 0 {
-		said += fmt.Sprintf("; its revision is raised to %d, so that whatever lived through it reads everything anew", m.Snapshot.Raised)
+		said += "; the revision was raised, so that whatever lived through it reads everything anew"
 	} else {
 		said += "; its revision was not raised, as the operation wants it: controllers and pods that lived through it may be wrong without an error, so restart them"
 	}
 	if m.Survivors != nil {
-		said += fmt.Sprintf("; Kubernetes answers, and %d kubelets and %d of their pods lived through it", len(m.Survivors.Kubelets), len(m.Survivors.Pods))
+		said += "; " + survived(m.Survivors)
 	}
 	for _, note := range m.Notes {
 		said += "; " + note
 	}
 	return said
+}
+
+// survived says that Kubernetes answers, and what lived through the restore and was brought to read everything anew.
+func survived(s *recovery.Survivors) string {
+	var lived []string
+	if n := len(s.Kubelets); n > 0 {
+		lived = append(lived, numbered(n, "kubelet"))
+	}
+	if n := len(s.Pods); n > 0 {
+		lived = append(lived, numbered(n, "pod")+" of its machines' networking")
+	}
+	if len(lived) == 0 {
+		return "Kubernetes answers"
+	}
+	return "Kubernetes answers; through it lived " + strings.Join(lived, " and ")
 }
 
 // awayError: a store can't be reached at the moment, and the restore waits.

@@ -126,7 +126,11 @@ func (a *app) printOperation(d runop.Detail) {
 	if d.Action != "" {
 		kind += "/" + d.Action
 	}
-	fmt.Fprintf(a.out, "%s of %s: %s %s\n", a.clean(d.Name), a.clean(d.Cluster), a.clean(kind), a.clean(d.Target))
+	title := d.Name + " of " + d.Cluster
+	if kind != "" { // of a file that was refused as it stood nothing is known
+		title += ": " + kind + " " + d.Target
+	}
+	fmt.Fprintln(a.out, a.clean(title))
 	line("does", d.Does)
 	if d.Seen {
 		line("stands", runop.Sentence(d.OperationStatus))

@@ -32,8 +32,10 @@ type runOpRun struct {
 	// known is what was found out for a restore, else nil; passphrase opens its snapshots.
 	known      *reconcile.RestoreKnown
 	passphrase backup.Passphrase
-	draft      *runop.Draft
-	plan       reconcile.OperationPlan
+	// supposed says that the file accepts a loss that nobody was asked about yet.
+	supposed bool
+	draft    *runop.Draft
+	plan     reconcile.OperationPlan
 	// signCommit signs the commit that brings the operation, with the key that signed it.
 	signCommit func(object []byte) ([]byte, error)
 }
@@ -306,6 +308,11 @@ func (r *runOpRun) branch() string {
 
 // ask wants a yes, or the name that must be typed.
 func (r *runOpRun) ask(ctx context.Context) error {
+	if r.supposed {
+		if err := r.askLocalDataLoss(ctx); err != nil {
+			return err
+		}
+	}
 	if name := r.plan.Confirm; name != "" {
 		return r.askName(ctx, name)
 	}

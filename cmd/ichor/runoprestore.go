@@ -110,7 +110,8 @@ func (r *runOpRun) prepareRestore(ctx context.Context) error {
 		r.known.Mark = r.mark()
 	}
 	r.storesInside()
-	return r.askLocalDataLoss(ctx)
+	r.supposeLocalDataLoss()
+	return nil
 }
 
 // openSecrets opens the bundle of the cluster, as it stands in Git.
@@ -162,14 +163,20 @@ func (r *runOpRun) recoverFlags() string {
 	return text
 }
 
-// askLocalDataLoss has it typed that what pods keep on control planes may be lost, where a person is there to ask.
-func (r *runOpRun) askLocalDataLoss(ctx context.Context) error {
+// supposeLocalDataLoss writes into the file that what pods keep on control planes may be lost, where a person is there to be asked for it. It is
+// asked for when they have read which machines that is about.
+func (r *runOpRun) supposeLocalDataLoss() {
 	takes := r.target.Cluster.Object.Spec.ControlPlane.Schedulable
 	restore := &r.f.request.Restore
 	if takes != nil && !*takes || restore.LocalDataLoss != "" || !r.interactive || r.f.dryRun || r.f.output == "json" {
-		return nil
+		return
 	}
-	fmt.Fprintf(r.err, "pods may run on the control planes of %s, and what they keep on the disks of those that are wiped is lost: local and hostPath volumes, emptyDirs.\n"+
+	restore.LocalDataLoss, r.supposed = "accepted", true
+}
+
+// askLocalDataLoss has it typed that what pods keep on control planes may be lost.
+func (r *runOpRun) askLocalDataLoss(ctx context.Context) error {
+	fmt.Fprintf(r.err, "pods may run on the control planes of %s, and what they keep on the disks of those that are wiped is lost, as said above under what is lost.\n"+
 		"type accepted to go on: ", r.clean(r.target.Cluster.Name()))
 	answer, err := r.readLine(ctx)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -178,7 +185,6 @@ func (r *runOpRun) askLocalDataLoss(ctx context.Context) error {
 	if strings.TrimSpace(answer) != "accepted" {
 		return answerNo(errors.New("that is not accepted; nothing was signed"), "move what they keep first; without it nothing can be restored live")
 	}
-	restore.LocalDataLoss = "accepted"
 	return nil
 }
 

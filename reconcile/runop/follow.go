@@ -80,7 +80,7 @@ func (f Follower) tell(told *followed, status *reconcile.ClusterStatus, digest s
 	for n, step := range op.Steps {
 		// The last step of what runs is in its sentence.
 		if n >= told.steps && (n < len(op.Steps)-1 || !runs || step.Name != op.Step) {
-			f.Say(timeOf(step.At, f.Clock), step.Name)
+			f.Say(timeOf(step.At, f.Clock), "step: "+step.Name)
 		}
 	}
 	changed := !told.seen || op.Phase != told.phase || op.Step != told.step || op.Message != told.message

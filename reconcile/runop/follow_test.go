@@ -77,7 +77,7 @@ func TestFollowingSaysEachStepOnceAndEndsWithTheOperation(t *testing.T) {
 		"10:00:10 Pending: it is accepted, and waits for its turn",
 		"10:00:00 Running (evacuate): 3 pods are left on w-1",
 		"10:00:16 Running (evacuate): 1 pod is left on w-1",
-		"10:01:00 reboot",
+		"10:01:00 step: reboot",
 		"10:02:00 Running (back): w-1 is booting",
 		"10:00:20 Completed: w-1 is back",
 	}, said)
@@ -86,7 +86,7 @@ func TestFollowingSaysEachStepOnceAndEndsWithTheOperation(t *testing.T) {
 func TestWhatWentFasterThanItWasLookedAtIsSaidToo(t *testing.T) {
 	said, _, err := follow(t, looked(&reconcile.OperationStatus{Phase: "Completed", Step: "reboot", Message: "w-1 is back", Steps: steps("evacuate", "reboot")}))
 	require.NoError(t, err)
-	require.Equal(t, []string{"10:00:00 evacuate", "10:01:00 reboot", "10:00:02 Completed: w-1 is back"}, said)
+	require.Equal(t, []string{"10:00:00 step: evacuate", "10:01:00 step: reboot", "10:00:02 Completed: w-1 is back"}, said)
 }
 
 func TestFollowingEndsWhereNothingHappensByItself(t *testing.T) {
