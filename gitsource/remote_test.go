@@ -393,7 +393,8 @@ func TestAPushThatCannotBeMadeSaysWhatToDo(t *testing.T) {
 	in(t, folder, "config", "user.useConfigOnly", "true")
 	in(t, folder, "config", "--global", "--remove-section", "user")
 	_, err = checkout.Remote(context.Background(), gitsource.RemoteOptions{})
-	require.ErrorContains(t, err, "git config --global user.name")
+	require.EqualError(t, err, "git doesn't know who you are, and a commit has an author: "+
+		`set it with git config --global user.name "Your Name", and git config --global user.email you@example.com`)
 	nameless, err := checkout.Remote(context.Background(), gitsource.RemoteOptions{ReadOnly: true})
 	require.NoError(t, err, "who only reads needs no name")
 	require.NoError(t, nameless.Close())

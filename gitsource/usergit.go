@@ -97,11 +97,20 @@ func (u *userGit) find(ctx context.Context) error {
 	return nil
 }
 
+// errNobody stands for what git itself says to it, which is a page.
+var errNobody = errors.New("git doesn't know who you are, and a commit has an author: " +
+	`set it with git config --global user.name "Your Name", and git config --global user.email you@example.com`)
+
 // known says what git lacks to make commits.
 func (u *userGit) known(ctx context.Context) error {
 	for _, who := range []string{"GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"} {
-		if _, err := u.run(ctx, nil, "var", who); err != nil {
-			return fmt.Errorf("git doesn't know who you are, and a commit has an author (set it with 'git config --global user.name' and user.email): %w", err)
+		_, err := u.run(ctx, nil, "var", who)
+		switch {
+		case err == nil:
+		case strings.Contains(err.Error(), "dentity unknown"), strings.Contains(err.Error(), "empty ident"), strings.Contains(err.Error(), "auto-detection is disabled"):
+			return errNobody
+		default:
+			return fmt.Errorf("git can't say who commits: %w", err)
 		}
 	}
 	return nil

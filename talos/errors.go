@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -59,16 +60,26 @@ func callError(scrubber *scrub.Scrubber, target Target, doing string, err error)
 	case errors.Is(err, context.DeadlineExceeded), failure.Code == codes.DeadlineExceeded:
 		failure.Code = codes.DeadlineExceeded
 		failure.Message = "no answer in time"
+	case noConnection(err, context.DeadlineExceeded.Error()):
+		failure.Message = "it could not be reached in time"
 	case errors.Is(err, context.Canceled):
 		failure.Code = codes.Canceled
 		failure.Message = "stopped before an answer came"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		noConnection(err, errReconnect.Error(), "error reading server preface", io.ErrClosedPipe.Error()):
 		failure.Code = codes.Unavailable
 		failure.Message = "the connection broke"
 	default:
 		failure.Message = nodeText(scrubber, err)
 	}
 	return failure
+}
+
+// noConnection says whether gRPC itself gives up for one of these causes, in words that are its own and help nobody.
+func noConnection(err error, causes ...string) bool {
+	words := err.Error()
+	return status.Code(err) == codes.Unavailable && strings.Contains(words, "connection error: desc = ") &&
+		slices.ContainsFunc(causes, func(cause string) bool { return strings.Contains(words, cause) })
 }
 
 // nodeText gives what a node said, without what it says of configs: from "diff:" on it may quote a whole one.
