@@ -22,8 +22,11 @@ type Acceptance struct {
 // one that was seen, and puts the end of the audit back into it. A latest time ahead of the clock here is put to now. The writer stays who it was. By says who decided it; both go
 // into the audit. A forged state can't be accepted.
 func (c *Cluster) Accept(ctx context.Context, by, reason string) (*Acceptance, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if c.opts.Sealer == nil {
 		return nil, ErrNoSealer
 	}

@@ -103,8 +103,11 @@ func sequenceOf(content []byte) uint64 {
 
 // FlushAudit writes the events that still wait in the state into their objects. Every write of the state does the same.
 func (c *Cluster) FlushAudit(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := c.ready(ctx); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/utils/clock"
@@ -48,7 +47,8 @@ type Cluster struct {
 	opts  Options
 	key   string
 
-	mu    sync.Mutex
+	// turn holds an element while a call is under way: who waits for its turn waits no longer than its context.
+	turn  chan struct{}
 	water *highWater
 	// What was last read or written. A nil record: there was none, or nothing was read yet.
 	etag    string
@@ -85,7 +85,23 @@ func OpenCluster(store Store, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{store: store, opts: opts, key: stateKey(opts.Name), water: water}, nil
+	return &Cluster{store: store, opts: opts, key: stateKey(opts.Name), water: water, turn: make(chan struct{}, 1)}, nil
+}
+
+// enter waits until no other call is under way. Whoever came in leaves; an error says that nothing was done, since ctx ended before.
+func (c *Cluster) enter(ctx context.Context) (leave func(), err error) {
+	leave = func() { <-c.turn }
+	select {
+	case c.turn <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	select {
+	case c.turn <- struct{}{}:
+		return leave, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for another call on the state of %s: %w", c.opts.Name, ctx.Err())
+	}
 }
 
 func stateKey(cluster string) string { return cluster + "/state.json" }
@@ -93,8 +109,11 @@ func stateKey(cluster string) string { return cluster + "/state.json" }
 // Load reads the state (cheaply when it has not changed) and returns a copy. Errors: [ErrNotFound], [*StateForgedError],
 // [*StateRolledBackError], [ErrNewerSchema], [ErrUnavailable], [ErrPermission].
 func (c *Cluster) Load(ctx context.Context) (*State, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if err := c.read(ctx); err != nil {
 		return nil, err
 	}
@@ -123,22 +142,25 @@ func (c *Cluster) Checked() bool {
 
 // IsWriter says whether this process was the writer when the state was last read or written.
 func (c *Cluster) IsWriter() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, _ := c.enter(context.Background())
+	defer leave()
 	return c.writer.ID != ""
 }
 
 // Traces names what speaks of a past of this cluster: objects in its folder of the store (state, audit, inbox; the first few), or a
 // generation that this machine's cache remembers. Empty: nothing does.
 func (c *Cluster) Traces(ctx context.Context) ([]string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	var traces []string
 	if c.water.generation > 0 {
 		traces = append(traces, fmt.Sprintf("this machine's cache remembers a state of generation %d", c.water.generation))
 	}
 	const enough = 10
-	err := c.store.List(ctx, c.opts.Name+"/", "", func(info ObjectInfo) error {
+	err = c.store.List(ctx, c.opts.Name+"/", "", func(info ObjectInfo) error {
 		traces = append(traces, "the state's store holds "+info.Key)
 		if len(traces) >= enough {
 			return errEnough

@@ -46,8 +46,11 @@ func onceKey(cluster, digest string) string {
 // this call or by an earlier one whose acknowledgement was lost. [*AlreadyBegunError]: another was there first. Any other error: it may
 // be there or not; call again with the same nonce.
 func (c *Cluster) Begin(ctx context.Context, name, digest, nonce string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if !sha256Name.MatchString(digest) || nonce == "" {
 		return fmt.Errorf("beginning the operation %.80q of %s: its digest %.80q is no SHA-256, or it has no nonce", name, c.opts.Name, digest)
 	}

@@ -16,8 +16,11 @@ var errLostRace = errors.New("the race for the state was lost")
 // audit knows of, and its audit goes on where an older one ended, with an event StateCreated if none is given. [ErrConflict]: there is a
 // state now.
 func (c *Cluster) Create(ctx context.Context, state *State, events ...Event) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if err := c.canWrite(); err != nil {
 		return err
 	}
@@ -60,8 +63,11 @@ func (c *Cluster) Create(ctx context.Context, state *State, events ...Event) err
 // TakeOver makes this process the writer (epoch+1), whoever was it before, and returns the state. It fails with
 // [*StateRolledBackError] when the audit holds events that the state does not know.
 func (c *Cluster) TakeOver(ctx context.Context) (*State, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if err := c.canWrite(); err != nil {
 		return nil, err
 	}
@@ -107,8 +113,11 @@ func (c *Cluster) TakeOver(ctx context.Context) (*State, error) {
 // those of Load. After an error that this process got no answer, and found another's write when it looked, its own may have stood
 // there before: no error proves that nothing was written.
 func (c *Cluster) Swap(ctx context.Context, change func(*State) error, events ...Event) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for range maxRaces {
 		if err := c.ready(ctx); err != nil {
 			return err
