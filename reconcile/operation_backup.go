@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func nextBackup(s situation) move {
 		m.pause = fmt.Sprintf("no snapshot was stored; the backup %s says: %s", name, request.Outcome)
 	case asked:
 		m.pause = fmt.Sprintf("what became of the snapshot is not known, since the backup %s was asked for another one meanwhile; look at ichor backup list", name)
-	case request != nil && request.Done.IsZero():
+	case request != nil && request.Done.IsZero(), slices.ContainsFunc(s.plan.Backups, func(o BackupOrder) bool { return o.Backup == name }):
 		m.wait = fmt.Sprintf("the backup %s takes another snapshot that was asked for", name)
 	default:
 		s.ask(name)
