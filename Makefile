@@ -39,10 +39,11 @@ kube-servers: ## bin/kube-servers: Kubernetes's API server, controller manager a
 	cd test/kube/servers && go build -o $(CURDIR)/bin/kube-servers -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
 	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" .
 
-restore-matrix: ## every scenario of a restore on simulated machines, and agents killed at every point of each kind of restore (hours)
+restore-matrix: kube-servers ## every scenario of a restore on simulated machines, agents killed at every point of each kind, every size under Kubernetes's servers (hours)
 	@mkdir -p bin; rm -f bin/restore-crash.jsonl
 	ICHOR_CRASH_MATRIX=$(CURDIR)/bin/restore-crash.jsonl go test -count=1 -parallel 1 -timeout 6h -ldflags=-w -v \
 	  -run 'TestRestoresOnSimulatedMachines|TestAnAgentKilledAtEveryPointOfARestore' ./reconcile -restore-matrix -restore-crash all || failed=1; \
+	ICHOR_KUBE_SERVERS=$(CURDIR)/bin/kube-servers go test -count=1 -parallel 1 -timeout 2h -ldflags=-w -run TestARestoreBringsBack ./test/kube -every-restore || failed=1; \
 	go run ./internal/crashmatrix/table bin/restore-crash.jsonl || failed=1; test -z "$$failed"
 
 lint: ## formatting, vet, staticcheck

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ type perils struct {
 	controlPlanes, workers int
 	// full: all are wiped, for etcd has lost its quorum.
 	full bool
-	// hosted: agents run on a control plane.
+	// hosted: agents run on a control plane; where all are wiped, on the one that still has its data. Its wipe comes last, and they end with it.
 	hosted bool
 }
 
@@ -38,6 +39,7 @@ func everyPeril() []perils {
 		{name: "gentle, 3 control planes, the agent outside", first: "127.0.95.1", controlPlanes: 3, workers: 1},
 		{name: "gentle, 3 control planes, the agent on one", first: "127.0.95.11", controlPlanes: 3, hosted: true},
 		{name: "full, 3 control planes, the agent outside", first: "127.0.95.21", controlPlanes: 3, full: true},
+		{name: "full, 3 control planes, the agent on the one that has its data", first: "127.0.95.71", controlPlanes: 3, full: true, hosted: true},
 		{name: "full, 1 control plane, the agent outside", first: "127.0.95.31", controlPlanes: 1, full: true},
 		{name: "gentle, 5 control planes, the agent outside", first: "127.0.95.41", controlPlanes: 5},
 		{name: "full, 5 control planes, the agent outside", first: "127.0.95.51", controlPlanes: 5, full: true},
@@ -113,10 +115,10 @@ func drawn(point string, oneIn uint64) bool {
 func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, drawn func(string) bool) (killed int) {
 	l.t.Helper()
 	l.nodeName = ""
-	if p.hosted {
-		l.nodeName = l.follower()
-	}
 	m := l.moment()
+	if p.hosted {
+		l.nodeName = p.host(l)
+	}
 	if p.full {
 		for _, cp := range l.controlPlanes()[(p.controlPlanes-1)/2:] {
 			if cp != "cp-1" {
@@ -134,23 +136,35 @@ func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, dra
 		l.agents++
 		died, at := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), l.untilWhole(name), func(point string) bool {
 			point = strings.ReplaceAll(point, name, "restore")
+			under := p.full && l.nodeName != "" && strings.HasPrefix(point, "after restore's Reset "+l.nodeName)
 			if met[point] {
-				return false
+				return under
 			}
 			met[point] = true
-			return drawn(point)
+			return under || drawn(point)
 		})
 		if !died {
 			break
 		}
 		killed++
 		l.t.Logf("agent %d of %s was killed %s", n, name, at)
+		if p.full && p.hosted && since()["Reset"][l.nodeName] > 0 {
+			l.nodeName = l.target()
+		}
 	}
 	report := l.agent(l.untilWhole(name))
 	l.cameBack(report, name, m)
 	p.tookOnce(l, since())
 	l.begunOnce(l.operation(report, name).Digest)
 	return killed
+}
+
+// host is the control plane that agents run on.
+func (p perils) host(l *restoreLab) string {
+	if p.full {
+		return "cp-1"
+	}
+	return l.follower()
 }
 
 // untilWhole waits until a restore is whole. An agent that died may leave a call behind of which nobody can know whether it was sent: it is
@@ -164,13 +178,18 @@ func (l *restoreLab) untilWhole(name string) func(Report) bool {
 			case op == nil:
 			case op.Message != said:
 				said, since = op.Message, time.Now()
-			case (strings.Contains(said, " was told to ") || strings.Contains(said, " reboots, to join")) && time.Since(since) > 3*time.Second:
+			case waitsForTime(said) && time.Since(since) > 3*time.Second:
 				since = time.Now()
 				l.turn(recovery.DefaultTiming().Again/4 + time.Second)
 			}
 		}
 		return whole(name)(r)
 	}
+}
+
+// waitsForTime says whether what an operation says is that it waits for minutes that nothing but the clock brings.
+func waitsForTime(said string) bool {
+	return slices.ContainsFunc([]string{" was told to ", " reboots, to join", "cp-1 is member"}, func(part string) bool { return strings.Contains(said, part) })
 }
 
 // tookOnce is what the machines must have taken in one restore, however many agents died in it.

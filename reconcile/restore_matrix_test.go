@@ -3,8 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -108,21 +106,8 @@ func (l *restoreLab) loseData(name string) {
 	l.t.Helper()
 	node := l.farm.Node(name)
 	require.NoError(l.t, node.PowerOff())
-	l.forget(name)
+	require.NoError(l.t, node.LoseEtcdData())
 	node.PowerOn()
-}
-
-// forget takes the etcd data of a machine that is off.
-func (l *restoreLab) forget(name string) {
-	l.t.Helper()
-	found, err := filepath.Glob(filepath.Join(l.farm.Node(name).Dir(), "EPHEMERAL", "*", "etcd"))
-	require.NoError(l.t, err)
-	if len(found) == 0 {
-		found, err = filepath.Glob(filepath.Join(l.farm.Node(name).Dir(), "EPHEMERAL", "etcd"))
-		require.NoError(l.t, err)
-	}
-	require.Len(l.t, found, 1)
-	require.NoError(l.t, os.RemoveAll(found[0]))
 }
 
 // quorumless waits until a control plane's etcd answers nothing any more.
@@ -551,7 +536,7 @@ func oneStaysAway(l *restoreLab) {
 	l.cameBack(report, "two", m, "cp-1", "cp-2")
 	l.tookNothing(since)
 	require.NoError(l.t, l.farm.Node("cp-3").PowerOff())
-	l.forget("cp-3")
+	require.NoError(l.t, l.farm.Node("cp-3").LoseEtcdData())
 	l.farm.Node("cp-3").PowerOn()
 	l.settle()
 	l.cameBack(report, "two", m)
@@ -563,7 +548,7 @@ func straggler(l *restoreLab) {
 	m := l.moment()
 	// A learner that nobody promotes: etcd isn't healthy, and has its quorum.
 	require.NoError(l.t, l.farm.Node("cp-3").PowerOff())
-	l.forget("cp-3")
+	require.NoError(l.t, l.farm.Node("cp-3").LoseEtcdData())
 	remove := l.farm.Node("cp-3").Inject(talossim.Fault{Method: talossim.BeforePromotion, Kind: talossim.Hang})
 	l.farm.Node("cp-3").PowerOn()
 	l.etcd("cp-1", func(ctx context.Context, client *clientv3.Client) {
@@ -662,7 +647,7 @@ func stragglersOfTheFirst(l *restoreLab) {
 	l.cameBack(report, "second", m, target, lost)
 	require.NotEqual(l.t, target, l.target())
 	require.NoError(l.t, l.farm.Node(late).PowerOff())
-	l.forget(late)
+	require.NoError(l.t, l.farm.Node(late).LoseEtcdData())
 	l.farm.Node(late).PowerOn()
 	l.settle()
 	l.cameBack(report, "second", m)

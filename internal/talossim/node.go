@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -185,6 +186,18 @@ func (n *Node) PowerOff() error {
 	n.power.Lock()
 	defer n.power.Unlock()
 	return n.powerOff(true)
+}
+
+// LoseEtcdData takes etcd's data from the disk of a machine that is off. It is an error where there is none, or where the machine is on.
+func (n *Node) LoseEtcdData() error {
+	if n.Powered() {
+		return fmt.Errorf("%s is on", n.spec.Name)
+	}
+	data := filepath.Join(n.Dir(), "EPHEMERAL", "lib", "etcd")
+	if _, err := os.Stat(data); err != nil {
+		return fmt.Errorf("taking etcd's data from %s: %w", n.spec.Name, err)
+	}
+	return os.RemoveAll(data)
 }
 
 // PowerCycle cuts the power and switches the machine on again.

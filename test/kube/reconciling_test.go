@@ -2,6 +2,8 @@ package kubetest
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +30,7 @@ import (
 	"ichor.maesh.dev/backup/revision"
 	"ichor.maesh.dev/internal/scrub"
 	"ichor.maesh.dev/internal/talossim"
+	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
@@ -91,8 +94,9 @@ func (w *world) oneOfEach(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// restoring is a restore of a farm's cluster from a file, driven as the agent drives it: all but one control plane leave an etcd that works.
-func (w *world) restoring(t *testing.T, farm *talossim.Farm, file string, bump bool, api recovery.Kubernetes) *recovery.Marker {
+// restoring is a restore of a farm's cluster from a file, driven as the agent drives it: where there is a holder, all others leave an etcd that
+// works, and without one all are wiped that have data.
+func (w *world) restoring(t *testing.T, farm *talossim.Farm, file, holder string, api recovery.Kubernetes) *recovery.Marker {
 	t.Helper()
 	client := talos.NewClient(w.bundle, talos.ClientOptions{})
 	t.Cleanup(func() { _ = client.Close() })
@@ -102,11 +106,13 @@ func (w *world) restoring(t *testing.T, farm *talossim.Farm, file string, bump b
 	require.NoError(t, err)
 	defer source.Close() //nolint:errcheck // it was read
 	ready, err := revision.Prepare(within(t), source, 1<<20, spool, func(own int64) (int64, error) {
-		reached, err := w.client(t).Revision(within(t))
-		if err != nil || !bump {
-			return 0, err
+		known := revision.Known{Snapshot: own}
+		if holder != "" { // else the API doesn't say how far it has come
+			if known.APIServer, err = w.client(t).Revision(within(t)); err != nil {
+				return 0, err
+			}
 		}
-		return revision.Target(revision.Known{Snapshot: own, APIServer: reached})
+		return revision.Target(known)
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = ready.Close() })
@@ -116,7 +122,7 @@ func (w *world) restoring(t *testing.T, farm *talossim.Farm, file string, bump b
 	material := w.bundle.SealingMaterial()
 	sealer, err := statefile.NewSealer(material.ClusterID, material.EncryptionSecret, "")
 	require.NoError(t, err)
-	m := &recovery.Marker{ID: recovery.NewID(), Cluster: recovery.Cluster{Name: "prod", ID: material.ClusterID}, Target: "cp-1", Holder: "cp-3",
+	m := &recovery.Marker{ID: recovery.NewID(), Cluster: recovery.Cluster{Name: "prod", ID: material.ClusterID}, Target: "cp-1", Holder: holder,
 		Snapshot: recovery.Snapshot{Name: "file", Revision: ready.Before.Revision, Keys: ready.Before.Keys}}
 	m.Snapshot.Raise(ready.After.Revision, 0)
 	for _, node := range farm.Nodes() {
@@ -147,12 +153,40 @@ func (w *world) restoring(t *testing.T, farm *talossim.Farm, file string, bump b
 	return ended
 }
 
-// TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew restores three control planes and a worker that run Kubernetes's own
-// servers. The kubelets are played and run nothing, so what a real one had in its memory is not seen here; that they are restarted, heard of, and
-// that the pods are made anew by their DaemonSets' own controller is.
+var everyRestore = flag.Bool("every-restore", false, "restore clusters of every size under Kubernetes's own servers, not only those that CI restores")
+
+// TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew restores clusters that run Kubernetes's own servers. The kubelets are played
+// and run nothing, so what a real one had in its memory is not seen here; that they are restarted, heard of, and that the pods are made
+// anew by their DaemonSets' own controller is.
 func TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew(t *testing.T) {
 	t.Parallel()
-	w, farm := startFarm(t, "127.0.75.100", "127.0.75.109", 3, 1)
+	for _, one := range []restoredCluster{
+		{name: "three and a worker: one is wiped", address: 100, controlPlanes: 3, workers: 1, holder: "cp-3", always: true},
+		{name: "one and a worker: it is wiped", address: 110, controlPlanes: 1, workers: 1, always: true},
+		{name: "three of which two lost their data", address: 120, controlPlanes: 3, lost: []string{"cp-2", "cp-3"}},
+		{name: "five: one is wiped", address: 130, controlPlanes: 5, holder: "cp-4"},
+		{name: "five of which three lost their data", address: 140, controlPlanes: 5, lost: []string{"cp-1", "cp-3", "cp-5"}},
+	} {
+		if one.always || *everyRestore {
+			t.Run(one.name, one.restore)
+		}
+	}
+}
+
+// restoredCluster is a cluster that is wound back to a snapshot.
+type restoredCluster struct {
+	name string
+	// address is the last number of the first machine's address.
+	address                int
+	controlPlanes, workers int
+	// holder is the one that is wiped, of an etcd that works. lost are those without their data, where all are wiped that have some.
+	holder string
+	lost   []string
+	always bool
+}
+
+func (c restoredCluster) restore(t *testing.T) {
+	w, farm := startFarm(t, fmt.Sprintf("127.0.75.%d", c.address), fmt.Sprintf("127.0.75.%d", c.address+9), c.controlPlanes, c.workers)
 	client := w.client(t)
 	for _, name := range []string{"kube-proxy", "kube-flannel"} {
 		daemonSet(t, w.api, name, "")
@@ -172,29 +206,61 @@ func TestARestoreBringsBackWhatWasThereAndWhatLivedThroughItReadsAnew(t *testing
 	}
 	talosClient := talos.NewClient(w.bundle, talos.ClientOptions{})
 	t.Cleanup(func() { _ = talosClient.Close() })
-	taken := takeSnapshot(t, talosClient, talos.Target{Name: "cp-2", Endpoint: farm.Node("cp-2").Address(), ControlPlane: true})
+	taken := takeSnapshot(t, talosClient, talos.Target{Name: "cp-1", Endpoint: farm.Node("cp-1").Address(), ControlPlane: true})
 	w.oneOfEach(t, "lateborn")
 	_, err := w.api.CoreV1().ConfigMaps("before").Patch(t.Context(), "before", "application/merge-patch+json", []byte(`{"data":{"a":"changed"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.NoError(t, w.api.CoreV1().Secrets("before").Delete(t.Context(), "before", metav1.DeleteOptions{}))
 	held := w.hold(t, "before", "later")
+	if len(c.lost) > 0 {
+		loseQuorum(t, farm, client, c.lost)
+	}
 
-	ended := w.restoring(t, farm, taken, true, client)
+	ended := w.restoring(t, farm, taken, c.holder, client)
 	requireRestored(t, w, before)
 	w.requireTold(t, "before", held)
+	requireReadAnew(t, w, farm, ended, pods)
+}
 
-	restarted := map[string]int{}
-	for _, node := range farm.Nodes() {
-		restarted[node.Name()] = len(node.Accepted("ServiceRestart"))
+// loseQuorum takes the data of most control planes, so that nothing of the old etcd answers any more.
+func loseQuorum(t *testing.T, farm *talossim.Farm, client *kube.Client, lost []string) {
+	t.Helper()
+	for _, name := range lost {
+		require.NoError(t, farm.Node(name).PowerOff())
 	}
-	// cp-3 was wiped, and cp-2, which had left, was rebooted to join: their kubelets began anew by that.
-	require.Equal(t, map[string]int{"cp-1": 1, "cp-2": 0, "cp-3": 0, "w-1": 1}, restarted)
-	require.Len(t, ended.Survivors.Kubelets, 2)
-	require.Len(t, ended.Survivors.Pods, 4)
+	for _, name := range lost {
+		require.NoError(t, farm.Node(name).LoseEtcdData())
+		farm.Node(name).PowerOn()
+	}
+	harness.Eventually(t, "the API is away", func() error {
+		if err := client.Ready(within(t)); !errors.Is(err, kube.ErrUnavailable) {
+			return fmt.Errorf("it answers: %w", err)
+		}
+		return nil
+	})
+}
+
+// requireReadAnew wants the kubelet of each machine that was neither wiped nor rebooted to be restarted once, and its pods of before replaced;
+// those of the others began anew by that.
+func requireReadAnew(t *testing.T, w *world, farm *talossim.Farm, ended *recovery.Marker, pods map[string]string) {
+	t.Helper()
+	survivors := map[string]bool{}
+	for _, node := range farm.Nodes() {
+		lived := len(node.Accepted("Reset")) == 0 && len(node.Accepted("Reboot")) == 0
+		if restarts := len(node.Accepted("ServiceRestart")); lived {
+			survivors[node.Name()] = true
+			require.Equal(t, 1, restarts, "%s lived through it", node.Name())
+		} else {
+			require.Zero(t, restarts, "%s began anew", node.Name())
+		}
+	}
+	require.NotEmpty(t, survivors)
+	require.Len(t, ended.Survivors.Kubelets, len(survivors))
+	require.Len(t, ended.Survivors.Pods, 2*len(survivors))
 	for what, uid := range pods {
 		daemonSet, node, _ := strings.Cut(what, " ")
-		now := agentOn(t, client, daemonSet, node, "").UID
-		require.Equal(t, restarted[node] == 0, now == uid, "%s on %s", daemonSet, node)
+		now := agentOn(t, w.client(t), daemonSet, node, "").UID
+		require.Equal(t, !survivors[node], now == uid, "%s on %s", daemonSet, node)
 	}
 }
 
