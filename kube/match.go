@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,8 +22,11 @@ type Identity struct {
 // several do, all but one of them lie: it is the one that bears the machine's name, or none. Where none does, it is the one of its name that
 // reports no other machine's UUID and bears what is declared of the machine: its own word alone would let a machine that was broken into
 // have another's Node drained and deleted in its place.
-func Match(machines []Identity, nodes []Node) (of map[string]Node, strangers []Node) {
-	of, taken := map[string]Node{}, map[string]bool{}
+//
+// Doubts say of a machine without a Node why it may have one all the same: that it has none is not known.
+func Match(machines []Identity, nodes []Node) (of map[string]Node, strangers []Node, doubts map[string]string) {
+	of, doubts = map[string]Node{}, map[string]string{}
+	taken := map[string]bool{}
 	claimed := map[string]bool{} // machines whose UUID some Node reports, and Nodes that report a machine's
 	take := func(machine string, found []Node) {
 		if len(found) == 1 {
@@ -34,17 +38,33 @@ func Match(machines []Identity, nodes []Node) (of map[string]Node, strangers []N
 		for _, n := range claims {
 			claimed["machine "+m.Name], claimed["node "+n.Name] = true, true
 		}
+		its := claims
 		if len(claims) > 1 {
-			claims = having(claims, m.isCalled)
+			its = having(claims, m.isCalled)
 		}
-		take(m.Name, claims)
+		if take(m.Name, its); len(claims) > 1 && len(its) != 1 {
+			doubts[m.Name] = fmt.Sprintf("%d Nodes report the UUID of %s (%s), and which is its own isn't known; delete those that aren't", len(claims), m.Name, namesOf(claims))
+		}
 	}
 	for _, m := range machines {
-		if !claimed["machine "+m.Name] {
-			take(m.Name, having(nodes, func(n Node) bool { return !claimed["node "+n.Name] && !taken[n.Name] && m.isCalled(n) && m.declares(n) }))
+		if claimed["machine "+m.Name] {
+			continue
+		}
+		called := having(nodes, func(n Node) bool { return !claimed["node "+n.Name] && !taken[n.Name] && m.isCalled(n) })
+		if take(m.Name, having(called, m.declares)); len(called) > 0 && !taken[called[0].Name] {
+			doubts[m.Name] = fmt.Sprintf("the Node %s is called like %s, and reports neither its UUID nor its address; if it is its Node, give that name in spec.hostname "+
+				"or the Node's address in spec.endpoint", called[0].Name, m.Name)
 		}
 	}
-	return of, having(nodes, func(n Node) bool { return !taken[n.Name] })
+	return of, having(nodes, func(n Node) bool { return !taken[n.Name] }), doubts
+}
+
+func namesOf(nodes []Node) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return strings.Join(firstOf(names), ", ")
 }
 
 func having(nodes []Node, is func(Node) bool) (found []Node) {

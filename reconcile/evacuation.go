@@ -47,6 +47,9 @@ func evacuate(in *Input, machine, owner string, kept **statefile.Evacuation) emp
 		return emptying{wait: fmt.Sprintf("the pods on %s are to be moved away, and the Kubernetes API can't be asked: %s", machine, view.Problem)}
 	}
 	node, known := view.Nodes[machine]
+	if doubt := view.Doubts[machine]; !known && doubt != "" {
+		return emptying{stuck: fmt.Sprintf("the pods on %s can't be moved away: %s", machine, doubt)}
+	}
 	if !known {
 		e.Undrained = machine + " has no Node in Kubernetes, so there is nothing to move away"
 		return emptying{}

@@ -107,6 +107,41 @@ func TestThePlanOfARestoreSaysWhatIsLostAndTheWayOut(t *testing.T) {
 	require.Contains(t, text, "decided when it begins (no control plane answers this machine)")
 }
 
+// A worker that was broken into says that it is called like the agent's node, or has its address.
+func TestAMachinesOwnWordDoesNotHideTheOneThatTheAgentRunsOn(t *testing.T) {
+	liar := func(s situation, say func(*talos.Observation)) {
+		m := s.in.Cluster.Machines[0]
+		worker := *m
+		worker.Metadata.Name, worker.Spec.Role, worker.Spec.Endpoint, worker.Spec.UUID, worker.Spec.Hostname = "a-worker", schema.RoleWorker, "10.0.0.99", "uuid-of-the-worker", ""
+		s.in.Cluster.Machines = append([]*schema.TalosMachine{&worker}, s.in.Cluster.Machines...)
+		seen := Seen{Observation: talos.Observation{UUID: worker.Spec.UUID, Mode: talos.ModeConfigured}}
+		say(&seen.Observation)
+		s.in.Seen["a-worker"] = seen
+	}
+	for name, c := range map[string]struct {
+		node      string
+		addresses []string
+		say       func(*talos.Observation)
+		want      string
+	}{
+		"it takes the name that Git gives another": {"cp-2", nil, func(o *talos.Observation) { o.Hostname = "cp-2" }, "cp-2"},
+		"it takes the address that Git gives":      {"", []string{"10.0.0.12"}, func(o *talos.Observation) { o.Addresses = []string{"10.0.0.12"} }, "cp-2"},
+		"it takes the name that another reports":   {"talos-x", nil, func(o *talos.Observation) { o.Hostname = "talos-x" }, "cp-3"},
+		"it shows another UUID":                    {"talos-y", nil, func(o *talos.Observation) { o.Hostname, o.UUID = "talos-y", "another" }, ""},
+		"it is the one":                            {"talos-z", nil, func(o *talos.Observation) { o.Hostname = "talos-z" }, "a-worker"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := restorable()
+			cp3 := s.in.Seen["cp-3"]
+			cp3.Hostname = "talos-x"
+			s.in.Seen["cp-3"] = cp3
+			liar(s, c.say)
+			s.in.NodeName, s.in.LocalAddresses = c.node, c.addresses
+			require.Equal(t, c.want, ownMachine(s.in))
+		})
+	}
+}
+
 func TestTheMachineThatTheAgentRunsOnIsRememberedWhileItIsAway(t *testing.T) {
 	s := restorable()
 	s.in.NodeName = "cp-2"

@@ -95,7 +95,7 @@ func (v *KubernetesView) match(in *Input, nodes []kube.Node) {
 		}
 		machines = append(machines, one)
 	}
-	v.Nodes, v.Strangers = kube.Match(machines, nodes)
+	v.Nodes, v.Strangers, v.Doubts = kube.Match(machines, nodes)
 }
 
 // names are the machines in Git and those that only the state knows, sorted.

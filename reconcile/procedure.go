@@ -54,6 +54,8 @@ type KubernetesView struct {
 	// Nodes are the Node objects by the machine's name in Git (matched by what the machine says of itself), Strangers the rest.
 	Nodes     map[string]kube.Node
 	Strangers []kube.Node
+	// Doubts say of machines without a Node why it isn't known that they have none.
+	Doubts map[string]string
 	// Drain is what the last round of the drain DrainOf (drainKey) left; nil before the first in this process.
 	Drain   *kube.Drain
 	DrainOf string

@@ -205,6 +205,9 @@ func (s situation) runs(name string) string {
 	if node, known := nodeOf(s.in, name); s.in.Kubernetes.Problem == "" && known && node.Ready == kube.Yes {
 		return fmt.Sprintf("Kubernetes has heartbeats of %s (its Node is Ready), so it is not gone for good; switch it off, or sign a removal without gone", name)
 	}
+	if s.in.Kubernetes != nil && s.in.Kubernetes.Doubts[name] != "" {
+		return "whether it still runs isn't known: " + s.in.Kubernetes.Doubts[name]
+	}
 	return ""
 }
 
@@ -369,6 +372,9 @@ func (s situation) deleteNode(r removed) move {
 	node, known := s.in.Kubernetes.Nodes[r.name]
 	if why := s.runs(r.name); why != "" && s.spec.Node.Gone && s.sent(ActDeleteNode) == 0 {
 		return s.fail(r.name, why)
+	}
+	if doubt := s.in.Kubernetes.Doubts[r.name]; !known && doubt != "" {
+		return s.fail(r.name, fmt.Sprintf("the Node of %s is to be deleted, and %s; then resume this operation", r.name, doubt))
 	}
 	if known {
 		asked := s.sent(ActDeleteNode)

@@ -414,17 +414,29 @@ func recoverCommand(in *Input, spec *schema.RestoreOperation, anew bool) string 
 	return text
 }
 
-// ownMachine is the machine that the agent runs on; empty where it is none of the cluster's.
+// ownMachine is the machine that the agent runs on; empty where it is none of the cluster's. Git's word goes before what machines say of
+// themselves, and a control plane's before a worker's: a worker that was broken into must not hide from the agent that it would wipe itself.
 func ownMachine(in *Input) string {
 	for _, m := range in.Cluster.Machines {
-		name := m.Metadata.Name
-		seen := in.Seen[name]
-		if in.NodeName != "" && slices.Contains([]string{name, m.Spec.Hostname, seen.Hostname, in.remembered(name).Hostname}, in.NodeName) {
-			return name
-		}
-		if slices.ContainsFunc(in.LocalAddresses, func(a string) bool { return a == host(m.Spec.Endpoint) || slices.Contains(seen.Addresses, a) }) {
-			return name
+		named := in.NodeName != "" && (m.Metadata.Name == in.NodeName || m.Spec.Hostname == in.NodeName)
+		if named || slices.Contains(in.LocalAddresses, host(m.Spec.Endpoint)) {
+			return m.Metadata.Name
 		}
 	}
-	return ""
+	worker := ""
+	for _, m := range in.Cluster.Machines {
+		name := m.Metadata.Name
+		seen, _ := in.see(name)
+		named := in.NodeName != "" && (seen.Hostname == in.NodeName || in.remembered(name).Hostname == in.NodeName)
+		if !named && !containsAny(in.LocalAddresses, seen.Addresses) {
+			continue
+		}
+		if isControlPlane(m) {
+			return name
+		}
+		if worker == "" {
+			worker = name
+		}
+	}
+	return worker
 }

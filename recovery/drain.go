@@ -37,7 +37,7 @@ func (d *decision) emptied(name string) (step Step, undrained string) {
 	node, known := k.Nodes[name]
 	switch {
 	case !known:
-		return Step{}, ""
+		return Step{}, k.Doubts[name]
 	case node.Unschedulable && node.CordonedBy != d.m.ID:
 		// Somebody else's cordon, which stays; what is on it is moved all the same.
 	case !node.Unschedulable:

@@ -43,6 +43,8 @@ type KubernetesSeen struct {
 	// Nodes are those of the marker's machines and workers, by machine. Strangers are the names of all others.
 	Nodes     map[string]kube.Node
 	Strangers []string
+	// Doubts say of machines without a Node why it isn't known that they have none.
+	Doubts map[string]string
 	// Agents are the pods that keep the nodes' forwarding, and Revision what etcd has reached; only in PhaseReconciling.
 	Agents   []kube.Agent
 	Revision int64
@@ -89,7 +91,7 @@ func (r *Run) askKubernetes(ctx context.Context) (look *KubernetesSeen, err erro
 	if err != nil {
 		return nil, err
 	}
-	look.Nodes = nodesOf(r.marker.everyone(), r.seen, nodes)
+	look.Nodes, look.Doubts = nodesOf(r.marker.everyone(), r.seen, nodes)
 	for _, node := range nodes {
 		known := false
 		for _, one := range look.Nodes {
@@ -104,12 +106,12 @@ func (r *Run) askKubernetes(ctx context.Context) (look *KubernetesSeen, err erro
 
 // nodesOf finds each machine's Node: the one whose kubelet reports its UUID, else the one of its name, or of the host name that it says it
 // has, at its address.
-func nodesOf(machines []Machine, seen map[string]Seen, nodes []kube.Node) map[string]kube.Node {
+func nodesOf(machines []Machine, seen map[string]Seen, nodes []kube.Node) (of map[string]kube.Node, doubts map[string]string) {
 	var known []kube.Identity
 	for _, m := range machines {
 		known = append(known, kube.Identity{Name: m.Name, SameUUID: func(other string) bool { return talos.SameUUID(m.UUID, other) },
 			Names: []string{m.Name, seen[m.Name].Hostname}, Declared: []string{talos.Target{Endpoint: m.Endpoint}.Host()}})
 	}
-	of, _ := kube.Match(known, nodes)
-	return of
+	of, _, doubts = kube.Match(known, nodes)
+	return of, doubts
 }
