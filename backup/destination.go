@@ -21,6 +21,8 @@ const (
 	MarkerKey = "etcd-restore.marker.json"
 	// probeKey is the throw-away object with which a destination is tried.
 	probeKey = "etcd-probe.json"
+	// mostObjects is how many objects that are called like snapshots are looked at: hourly ones of eleven years.
+	mostObjects = 100_000
 	// askedAtOnce is how many objects are asked about at a time.
 	askedAtOnce = 16
 )
@@ -140,6 +142,10 @@ func (d *Destination) Look(ctx context.Context) (Contents, error) {
 	c := Contents{Sizes: map[string]int64{}}
 	err := d.objects.List(ctx, namePrefix, "", func(o statefile.ObjectInfo) error {
 		if _, ok := ParseName(o.Key); ok {
+			if len(found) == mostObjects {
+				return fmt.Errorf("more than %d objects in %s are called like snapshots, which no cluster stored: find out who can write there, and delete them",
+					mostObjects, d.Location())
+			}
 			found[o.Key] = o
 			c.Sizes[o.Key] = o.Size
 		}
