@@ -78,10 +78,14 @@ soak: ## random histories of whole clusters (SEEDS=n [FIRST=s])
 soak-farm: ## the same with simulated machines and a real etcd in each, minutes a seed (SEEDS=n [FIRST=s])
 	go test ./internal/soak -run '^TestRandomHistoriesOfSimulatedMachines$$' -count=1 -v -timeout 48h -soak.farms $(SEEDS) -soak.first-farm $(FIRST)
 
+# Each package with fuzzers is built once. What they find worth keeping stands where `go test -fuzz` keeps it.
 fuzz: ## every fuzzer for FUZZTIME
-	@for package in $$(go list ./...); do \
-	  for fuzzer in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	@mkdir -p bin; kept=$$(go env GOCACHE)/fuzz/$$(go list -m); \
+	for package in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+	  go test -c -ldflags=-w -fuzz=Fuzz -o bin/fuzz.test $$package || exit 1; \
+	  for fuzzer in $$(cat $$package/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p'); do \
 	    echo "$$package $$fuzzer"; \
-	    go test -run '^$$' -fuzz "^$$fuzzer$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package || exit 1; \
+	    (cd $$package && $(CURDIR)/bin/fuzz.test -test.run='^$$' -test.fuzz="^$$fuzzer\$$" -test.fuzztime=$(FUZZTIME) \
+	      -test.fuzzminimizetime=10x -test.fuzzcachedir=$$kept/$$package) || exit 1; \
 	  done; \
 	done
