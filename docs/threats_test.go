@@ -33,3 +33,25 @@ func TestTheTestsThatTheThreatsPageNamesExist(t *testing.T) {
 		require.True(t, tests[match[1]], "the threats page names %s, and there is no such test", match[1])
 	}
 }
+
+// Each fuzzer stands on the reliability page, with what it came to or among those that have not run for long.
+func TestEachFuzzerStandsOnTheReliabilityPage(t *testing.T) {
+	page, err := os.ReadFile("reliability.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n## Fuzzing\n")
+	require.True(t, found)
+	defined := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	count := 0
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range defined.FindAllSubmatch(text, -1) {
+			count++
+			require.Regexp(t, `\b`+string(match[1])+`\b`, section, "%s is not on the page", path)
+		}
+		return err
+	}))
+	require.Greater(t, count, 45)
+}
