@@ -40,14 +40,14 @@ func loadPlot(rows []row, found map[string]map[string]result) string {
 		title string
 		of    func(map[string]float64) float64
 	}{
-		{"a pass that finds nothing to do: processor time, ms", func(f map[string]float64) float64 { return f["cpu-ms/op"] }},
+		{"a pass at rest: processor time, ms", func(f map[string]float64) float64 { return f["cpu-ms/op"] }},
 		{"a commit: processor time, s", func(f map[string]float64) float64 { return f["cpu-s-commit"] }},
 		{"a restart: processor time, s", func(f map[string]float64) float64 { return f["cpu-s-restart"] }},
 		{"kept in memory by an agent, MiB", func(f map[string]float64) float64 { return f["kept-MiB"] }},
 	}
 	var panels []panel
 	for _, d := range drawn {
-		p := panel{title: d.title, x: "machines", lines: []line{{name: "clusters of 10 machines"}, {name: "one cluster"}, {name: "clusters of 10, four agents"}}}
+		p := panel{title: d.title, x: "machines", lines: []line{{name: "clusters of 10 machines"}, {name: "one cluster"}, {name: "the same with four agents"}}}
 		for _, r := range rows {
 			got, measured := found[r.pkg][r.benchmark]
 			if !measured || r.load[0] == 0 {
@@ -74,7 +74,7 @@ func loadPlot(rows []row, found map[string]map[string]result) string {
 func loadFigures(r result) string {
 	var parts []string
 	for _, f := range []struct{ unit, format string }{
-		{"cpu-ms/op", "%.0f ms of processor time"}, {"cpu-s-first", "first start %.1f s of it"}, {"cpu-s-restart", "restart %.1f s"}, {"cpu-s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
+		{"cpu-ms/op", "%.0f ms of processor time"}, {"cpu-s-first", "first start %.1f s"}, {"cpu-s-restart", "restart %.1f s"}, {"cpu-s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
 		{"kept-MiB", "%.0f MiB kept by an agent"}, {"peak-MiB", "%.0f MiB at most, with the stubs"},
 		{"Observe/min", "%.0f looks at machines a minute"}, {"Dial", "%.0f calls"}, {"ls-remote/min", "%.2g questions to Git a minute"},
 		{"GetObject/min", "%.1f GET"}, {"PutObject/min", "%.1f PUT"}, {"ListObjectsV2/min", "%.1f LIST"}, {"ListObjectsV2/hour", "a minute, and %.0f LIST an hour"},

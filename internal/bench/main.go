@@ -248,7 +248,7 @@ func note(line string, results map[string]result) {
 	got := result{Benchmark: *parsed, figures: map[string]float64{}, busy: loadAverage()}
 	got.extra = extraUnits(line, got.figures)
 	results[name] = got
-	fmt.Fprintf(os.Stderr, "%s: %s, %s\n", name, duration(got.NsPerOp), got.extra)
+	fmt.Fprintln(os.Stderr, strings.TrimSuffix(name+": "+duration(got.NsPerOp)+", "+got.extra, ", "))
 }
 
 // extraUnits gives the figures of a result line whose units are not Go's own, and puts them into figures.

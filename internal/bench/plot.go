@@ -40,7 +40,7 @@ const columns = 2
 // drawing gives panels in rows as an SVG, with the names of the lines below. Equal figures give equal bytes.
 func drawing(panels []panel) string {
 	var out strings.Builder
-	width := panelWidth * float64(min(len(panels), columns))
+	width := panelWidth*float64(min(len(panels), columns)) + marginRight // the last number reaches over the edge
 	height := panelHeight * float64((len(panels)+columns-1)/columns)
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", width, height+legendHeight)
 	fmt.Fprintf(&out, `<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n")
@@ -116,7 +116,7 @@ func drawLegend(out *strings.Builder, lines []line, y float64) {
 	for n, l := range lines {
 		fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-width="2"/>`+"\n", x, y+10, x+24, y+10, lineColours[n%len(lineColours)])
 		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s</text>`+"\n", x+30, y+14, html.EscapeString(l.name))
-		x += 60 + 7*float64(len(l.name))
+		x += 46 + 6.5*float64(len(l.name))
 	}
 	fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-dasharray="%s"/>`+"\n", x, y+10, x+24, y+10, axisColour, proportionDash)
 	fmt.Fprintf(out, `<text x="%.0f" y="%.0f">in proportion</text>`+"\n", x+30, y+14)
