@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"ichor.maesh.dev/gitsource"
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/internal/gittest"
 )
 
@@ -53,6 +54,7 @@ func BenchmarkNoOpPoll(b *testing.B) {
 			poll(b, s)
 			fetches := s.Stats().Fetches
 			b.ReportAllocs()
+			defer cputime.Of(b)()
 			for b.Loop() {
 				poll(b, s)
 			}

@@ -22,6 +22,7 @@ import (
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/gitsource"
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/internal/gittest"
 	"ichor.maesh.dev/internal/scrub"
 	"ichor.maesh.dev/internal/sealed"
@@ -320,6 +321,7 @@ func BenchmarkNoOpPass1000Machines(b *testing.B) {
 			runtime.ReadMemStats(&after)
 			writes, reads, fetches := store.writes.Load(), store.reads.Load(), f.source.Stats().Fetches
 			b.ReportAllocs()
+			defer cputime.Of(b)()
 			for b.Loop() {
 				f.pass(ctx)
 			}

@@ -8,6 +8,8 @@ import (
 	"testing/fstest"
 
 	"sigs.k8s.io/yaml"
+
+	"ichor.maesh.dev/internal/cputime"
 )
 
 // manyMachines is a fleet of small files: a cluster and its machines, as a large team has them.
@@ -36,6 +38,7 @@ func BenchmarkDecode10000(b *testing.B) {
 	runtime.ReadMemStats(&before)
 	var fleet *Fleet
 	b.ReportAllocs()
+	defer cputime.Of(b)()
 	for b.Loop() {
 		var problems []Problem
 		fleet, problems = Load(files, []string{"."})
@@ -56,6 +59,7 @@ func BenchmarkDecode10000Loosely(b *testing.B) {
 	const documents = 10_000
 	files := manyMachines(documents)
 	b.ReportAllocs()
+	defer cputime.Of(b)()
 	for b.Loop() {
 		for name, file := range files {
 			var into any = &TalosMachine{}

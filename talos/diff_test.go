@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/internal/sealed"
 	"ichor.maesh.dev/schema"
 )
@@ -329,6 +330,7 @@ func FuzzNothingOfASealedPatchIsShown(f *testing.F) {
 func BenchmarkCompare(b *testing.B) {
 	rendered := render(b, testCluster(), testMachine("cp-1"), RenderOptions{})
 	b.ReportAllocs()
+	defer cputime.Of(b)()
 	for b.Loop() {
 		if equal, err := Equal(rendered.Config, rendered.Config, false); err != nil || !equal {
 			b.Fatal("not equal")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/schema"
 )
 
@@ -437,6 +438,7 @@ func BenchmarkRender(b *testing.B) {
 	cluster.Spec.Patches.All = inline(map[string]any{"machine": map[string]any{"sysctls": map[string]any{"net.core.somaxconn": "1024"}}})
 	testBundle()
 	b.ReportAllocs()
+	defer cputime.Of(b)()
 	for b.Loop() {
 		render(b, cluster, machine, RenderOptions{StateAnnotation: "x"})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/schema"
 )
 
@@ -97,6 +98,7 @@ func BenchmarkValidate10000(b *testing.B) {
 	for name, shape := range shapes() {
 		root := writeFleet(b, shape[0], shape[1])
 		b.Run("decode and judge "+name, func(b *testing.B) {
+			defer cputime.Of(b)()
 			for b.Loop() {
 				require.Empty(b, engine.Check(nil, loadFolder(b, root)))
 			}
@@ -107,6 +109,7 @@ func BenchmarkValidate10000(b *testing.B) {
 			m.Spec.Hostname += "-x"
 		}
 		b.Run("judge a change of "+name, func(b *testing.B) {
+			defer cputime.Of(b)()
 			for b.Loop() {
 				require.Empty(b, engine.Check(old, proposed))
 			}
@@ -115,6 +118,7 @@ func BenchmarkValidate10000(b *testing.B) {
 			m.Spec.Approved = false
 		}
 		b.Run("judge a disaster of "+name, func(b *testing.B) {
+			defer cputime.Of(b)()
 			for b.Loop() {
 				require.NotEmpty(b, engine.Check(old, proposed))
 			}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/internal/cputime"
 )
 
 // BenchmarkRenderConfigs reads, judges and renders a fleet: 10,000 machines that differ in name and address only, and 100
@@ -28,6 +30,7 @@ func BenchmarkRenderConfigs(b *testing.B) {
 			giveOwnPatches(b, root)
 		}
 		b.Run(name, func(b *testing.B) {
+			defer cputime.Of(b)()
 			for b.Loop() {
 				fleet := loadFolder(b, root)
 				require.Empty(b, engine.Check(nil, fleet))

@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/talos"
 	"ichor.maesh.dev/validate"
@@ -157,6 +158,7 @@ func BenchmarkFindSecrets(b *testing.B) {
 	require.NoError(b, huge.Truncate(1<<30))
 	require.NoError(b, huge.Close())
 	b.ReportAllocs()
+	defer cputime.Of(b)()
 	for b.Loop() {
 		got := validate.FindSecrets(os.DirFS(dir), []string{"."}, &schema.Fleet{})
 		require.Empty(b, got.Findings)

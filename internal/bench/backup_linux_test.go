@@ -19,6 +19,7 @@ import (
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/revision"
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/internal/etcdfile"
 	"ichor.maesh.dev/talos"
 )
@@ -153,6 +154,7 @@ func BenchmarkSealing(b *testing.B) {
 	each := func(name string, do func(in *os.File) error) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(info.Size())
+			defer cputime.Of(b)()
 			for b.Loop() {
 				in, err := os.Open(snapshot)
 				if err != nil {
@@ -221,6 +223,7 @@ func BenchmarkSnapshotMemory(b *testing.B) {
 				}
 				growth := (large[operation].anonymous - small[operation].anonymous) >> 10
 				b.ReportMetric(float64(large[operation].took.Nanoseconds()), "ns/op")
+				b.ReportMetric(float64(large[operation].processor.Milliseconds()), cputime.Unit)
 				b.ReportMetric(float64(growth), "MiB-grown")
 				b.ReportMetric(float64(large[operation].anonymous>>10), "MiB-anonymous")
 				if growth >= growthLimit {
@@ -251,6 +254,7 @@ func BenchmarkRaisingMemory(b *testing.B) {
 			}
 			growth := (large.anonymous - small.anonymous) >> 10
 			b.ReportMetric(float64(large.took.Nanoseconds()), "ns/op")
+			b.ReportMetric(float64(large.processor.Milliseconds()), cputime.Unit)
 			b.ReportMetric(float64(growth), "MiB-grown")
 			b.ReportMetric(float64(large.anonymous>>10), "MiB-anonymous")
 			if growth >= growthLimit {
@@ -261,8 +265,8 @@ func BenchmarkRaisingMemory(b *testing.B) {
 }
 
 type measured struct {
-	anonymous int64 // KiB
-	took      time.Duration
+	anonymous       int64 // KiB
+	took, processor time.Duration
 }
 
 func measureAll(b *testing.B, ichor, bundle string, size int64) map[string]measured {
@@ -306,7 +310,7 @@ func watch(b *testing.B, command *exec.Cmd) measured {
 			if err != nil {
 				b.Fatalf("%s: %v\n%s", command, err, out.String())
 			}
-			return measured{most, time.Since(began)}
+			return measured{most, time.Since(began), command.ProcessState.UserTime() + command.ProcessState.SystemTime()}
 		case <-look.C:
 			most = max(most, anonymousOf(command.Process.Pid))
 		}

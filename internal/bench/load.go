@@ -74,7 +74,7 @@ func loadPlot(rows []row, found map[string]map[string]result) string {
 func loadFigures(r result) string {
 	var parts []string
 	for _, f := range []struct{ unit, format string }{
-		{"cpu-ms/op", "%.0f ms of processor time"}, {"cpu-s-first", "first start %.1f s"}, {"cpu-s-restart", "restart %.1f s"}, {"cpu-s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
+		{"cpu-s-first", "first start %.1f s of processor time"}, {"cpu-s-restart", "restart %.1f s"}, {"cpu-s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
 		{"kept-MiB", "%.0f MiB kept by an agent"}, {"peak-MiB", "%.0f MiB at most, with the stubs"},
 		{"Observe/min", "%.0f looks at machines a minute"}, {"Dial", "%.0f calls"}, {"ls-remote/min", "%.2g questions to Git a minute"},
 		{"GetObject/min", "%.1f GET"}, {"PutObject/min", "%.1f PUT"}, {"ListObjectsV2/min", "%.1f LIST"}, {"ListObjectsV2/hour", "a minute, and %.0f LIST an hour"},

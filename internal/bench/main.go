@@ -21,6 +21,8 @@ import (
 	"text/tabwriter"
 
 	"golang.org/x/tools/benchmark/parse"
+
+	"ichor.maesh.dev/internal/cputime"
 )
 
 // row is one line of the table: a benchmark, what its figures mean, and the benchmark it is compared with.
@@ -68,7 +70,7 @@ func run(ctx context.Context, o options) error {
 	}
 	fmt.Println("measured with", conditions())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "what\ttime\tallocated\tmore\tagainst\tload average")
+	fmt.Fprintln(table, "what\tprocessor time\ttime\tallocated\tmore\tagainst\tload average")
 	for _, r := range wanted {
 		fmt.Fprintln(table, strings.Join(cells(r, results[r.pkg]), "\t"))
 	}
@@ -79,11 +81,11 @@ func run(ctx context.Context, o options) error {
 func cells(r row, results map[string]result) []string {
 	got, ok := results[r.benchmark]
 	if !ok {
-		return []string{r.title, "not measured", "", "", "", ""}
+		return []string{r.title, "not measured", "", "", "", "", ""}
 	}
 	against := ""
 	if peer, ok := results[r.peer]; ok {
-		against = fmt.Sprintf("%.2f × %s", got.NsPerOp/peer.NsPerOp, r.peerTitle)
+		against = fmt.Sprintf("%.2f × %s", ratio(got, peer), r.peerTitle)
 	} else if r.peer != "" {
 		against = "not measured: " + r.peerTitle
 	}
@@ -91,7 +93,19 @@ func cells(r row, results map[string]result) []string {
 	if r.load[0] > 0 {
 		more = loadFigures(got)
 	}
-	return []string{r.title, duration(got.NsPerOp), size(got.AllocedBytesPerOp), more, against, got.busy}
+	processor := ""
+	if ms, known := got.figures[cputime.Unit]; known {
+		processor = duration(ms * 1e6)
+	}
+	return []string{r.title, processor, duration(got.NsPerOp), size(got.AllocedBytesPerOp), more, against, got.busy}
+}
+
+// ratio compares by processor time where both have it, since other work that runs beside them lengthens times by the clock.
+func ratio(a, b result) float64 {
+	if mine, other := a.figures[cputime.Unit], b.figures[cputime.Unit]; mine > 0 && other > 0 {
+		return mine / other
+	}
+	return a.NsPerOp / b.NsPerOp
 }
 
 // conditions says what the machine did besides, since a time on a busy one says little: ratios do.
@@ -251,16 +265,17 @@ func note(line string, results map[string]result) {
 	fmt.Fprintln(os.Stderr, strings.TrimSuffix(name+": "+duration(got.NsPerOp)+", "+got.extra, ", "))
 }
 
-// extraUnits gives the figures of a result line whose units are not Go's own, and puts them into figures.
+// extraUnits gives the figures of a result line that have no column of their own, and puts all into figures.
 func extraUnits(line string, figures map[string]float64) string {
-	known := map[string]bool{"ns/op": true, "B/op": true, "allocs/op": true, "MB/s": true}
+	known := map[string]bool{"ns/op": true, "B/op": true, "allocs/op": true, "MB/s": true, cputime.Unit: true}
 	fields := strings.Fields(line)
 	var extra []string
 	for i := 2; i+1 < len(fields); i += 2 {
-		if unit := fields[i+1]; !known[unit] {
-			if value, err := strconv.ParseFloat(fields[i], 64); err == nil {
-				figures[unit] = value
-			}
+		unit := fields[i+1]
+		if value, err := strconv.ParseFloat(fields[i], 64); err == nil {
+			figures[unit] = value
+		}
+		if !known[unit] {
 			extra = append(extra, fields[i]+" "+unit)
 		}
 	}

@@ -15,24 +15,28 @@ func TestUnitsThatAreNotGosOwnAreKept(t *testing.T) {
 	if got, want := extraUnits(line, figures), "0 fetches/op, 7.5 MiB-live"; got != want {
 		t.Errorf("extraUnits = %q, want %q", got, want)
 	}
-	if len(figures) != 2 || figures["MiB-live"] != 7.5 {
+	if figures["MiB-live"] != 7.5 || figures["allocs/op"] != 12 {
 		t.Errorf("the figures are %v", figures)
 	}
 }
 
 func TestARowThatWasNotMeasuredSaysSo(t *testing.T) {
 	results := map[string]result{}
-	note("BenchmarkX/a-2  1  3000000 ns/op  7 MiB-kept  4096 B/op  12 allocs/op\n", results)
+	note("BenchmarkX/a-2  1  3000000 ns/op  2 cpu-ms/op  7 MiB-kept  4096 B/op  12 allocs/op\n", results)
+	note("BenchmarkX/c-2  1  1000000 ns/op  1 cpu-ms/op\n", results)
+	note("BenchmarkX/d-2  1  1000000 ns/op\n", results)
 	note("goos: linux\n", results)
 	for _, c := range []struct {
 		row  row
 		want string
 	}{
-		{row{title: "a", benchmark: "BenchmarkX/a"}, "a|3.0 ms|4.0 KiB|7 MiB-kept|"},
-		{row{title: "a", benchmark: "BenchmarkX/a", peer: "BenchmarkX/b", peerTitle: "b"}, "a|3.0 ms|4.0 KiB|7 MiB-kept|not measured: b"},
-		{row{title: "b", benchmark: "BenchmarkX/b", peer: "BenchmarkX/a", peerTitle: "a"}, "b|not measured|||"},
+		{row{title: "a", benchmark: "BenchmarkX/a"}, "a|2.0 ms|3.0 ms|4.0 KiB|7 MiB-kept|"},
+		{row{title: "a", benchmark: "BenchmarkX/a", peer: "BenchmarkX/b", peerTitle: "b"}, "a|2.0 ms|3.0 ms|4.0 KiB|7 MiB-kept|not measured: b"},
+		{row{title: "a", benchmark: "BenchmarkX/a", peer: "BenchmarkX/c", peerTitle: "c"}, "a|2.0 ms|3.0 ms|4.0 KiB|7 MiB-kept|2.00 × c"},
+		{row{title: "a", benchmark: "BenchmarkX/a", peer: "BenchmarkX/d", peerTitle: "d"}, "a|2.0 ms|3.0 ms|4.0 KiB|7 MiB-kept|3.00 × d"},
+		{row{title: "b", benchmark: "BenchmarkX/b", peer: "BenchmarkX/a", peerTitle: "a"}, "b|not measured||||"},
 	} {
-		if got := strings.Join(cells(c.row, results)[:5], "|"); got != c.want {
+		if got := strings.Join(cells(c.row, results)[:6], "|"); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

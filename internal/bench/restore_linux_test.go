@@ -28,6 +28,7 @@ import (
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/revision"
+	"ichor.maesh.dev/internal/cputime"
 	"ichor.maesh.dev/talos"
 )
 
@@ -180,6 +181,7 @@ func BenchmarkRestoreMemory(b *testing.B) {
 			}
 			growth := (large.anonymous - small.anonymous) >> 10
 			b.ReportMetric(float64(large.took.Nanoseconds()), "ns/op")
+			b.ReportMetric(float64(large.processor.Milliseconds()), cputime.Unit)
 			b.ReportMetric(float64(growth), "MiB-grown")
 			b.ReportMetric(float64(large.anonymous>>10), "MiB-anonymous")
 			if growth >= growthLimit {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ichor.maesh.dev/internal/cputime"
 )
 
 // kubeconform is the peer: it checks each document against a JSON Schema, and knows nothing of other documents.
@@ -89,7 +91,7 @@ func fastest(b *testing.B, name string, arguments ...string) {
 		}
 	}
 	b.ReportMetric(float64(best.Nanoseconds()), "ns/op")
-	b.ReportMetric(processor.Seconds(), "s-processor")
+	b.ReportMetric(float64(processor.Milliseconds()), cputime.Unit)
 	b.ReportMetric(float64(memory), "MiB-peak")
 }
 

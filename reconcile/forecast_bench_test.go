@@ -3,10 +3,12 @@ package reconcile
 import (
 	"fmt"
 	"testing"
+
+	"ichor.maesh.dev/internal/cputime"
 )
 
 // BenchmarkForecast is what ichor plan does for one cluster after both sides were rendered: the cluster is brought up in thought, and a change to
-// each machine is followed to its end. The processors' time is the fair one where other work runs.
+// each machine is followed to its end.
 func BenchmarkForecast(b *testing.B) {
 	for _, change := range []struct {
 		name    string
@@ -15,14 +17,13 @@ func BenchmarkForecast(b *testing.B) {
 		for _, machines := range []int{100, 300, 1000} {
 			b.Run(fmt.Sprintf("%s change of %d machines", change.name, machines), func(b *testing.B) {
 				var f Forecast
-				var all spent
+				defer cputime.Of(b)()
 				for b.Loop() {
-					all.add(measure(b, func() { f = Foretell(changedCluster(machines, change.reboots)) }))
+					f = Foretell(changedCluster(machines, change.reboots))
 				}
 				if f.Unfinished {
 					b.Fatal("the forecast did not come to its end")
 				}
-				b.ReportMetric(float64(all.cpu.Milliseconds())/float64(b.N), "cpu-ms/op")
 				b.ReportMetric(float64(len(f.Steps)), "steps")
 				b.ReportMetric(float64(f.looks)/float64(len(f.Steps)), "looks/step")
 			})
