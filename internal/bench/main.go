@@ -262,7 +262,14 @@ func note(line string, results map[string]result) {
 	got := result{Benchmark: *parsed, figures: map[string]float64{}, busy: loadAverage()}
 	got.extra = extraUnits(line, got.figures)
 	results[name] = got
-	fmt.Fprintln(os.Stderr, strings.TrimSuffix(name+": "+duration(got.NsPerOp)+", "+got.extra, ", "))
+	figures := []string{duration(got.NsPerOp)}
+	if ms, known := got.figures[cputime.Unit]; known {
+		figures = append(figures, duration(ms*1e6)+" of processor time")
+	}
+	if got.extra != "" {
+		figures = append(figures, got.extra)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %s\n", name, strings.Join(figures, ", "))
 }
 
 // extraUnits gives the figures of a result line that have no column of their own, and puts all into figures.

@@ -114,6 +114,9 @@ func (p panel) draw(out *strings.Builder) {
 func drawLegend(out *strings.Builder, lines []line, y float64) {
 	x := marginLeft
 	for n, l := range lines {
+		if len(l.points) == 0 {
+			continue
+		}
 		fmt.Fprintf(out, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-width="2"/>`+"\n", x, y+10, x+24, y+10, lineColours[n%len(lineColours)])
 		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s</text>`+"\n", x+30, y+14, html.EscapeString(l.name))
 		x += 46 + 6.5*float64(len(l.name))
