@@ -16,15 +16,26 @@ import (
 // several such things may stand in one queue.
 const patience = 4 * time.Hour
 
+// standstill is for how long nobody may have written anything, and nothing have come nearer, until nothing more is waited for.
+const standstill = 90 * time.Minute
+
 // converge stops the faults, does what the status asks a person to do, and says what has not converged in the end.
 func (r *run) converge() []string {
 	r.healAll()
 	r.push("what was broken is put right")
 	var left []string
-	quiet := 0
-	for ends := time.Now().Add(patience); time.Now().Before(ends); {
+	quiet, moved := 0, time.Now()
+	for ends := time.Now().Add(patience); time.Now().Before(ends) && time.Since(moved) < standstill; {
 		time.Sleep(20*time.Second + 11*time.Microsecond)
-		if left = r.unsettled(); len(left) == 0 {
+		before := left
+		left = r.unsettled()
+		if written := r.w.monitor.lastWrite(); written.After(moved) {
+			moved = written
+		}
+		if !slices.Equal(before, left) {
+			moved = time.Now()
+		}
+		if len(left) == 0 {
 			// It must stay so: a rollout may be between two machines.
 			if quiet++; quiet >= 4 {
 				return nil
@@ -47,6 +58,8 @@ func (r *run) person() {
 		r.seeToPower(c)
 		r.seeToConsoles(c)
 		r.seeToOperations(c, state)
+		r.seeToLostEtcd(c, state)
+		r.seeToScrapped(c, state)
 		r.seeToCount(c, state)
 		r.seeToRollout(c, state)
 		r.seeToMachines(c, state)
@@ -86,7 +99,26 @@ func (r *run) seeToOperations(c *wantedCluster, state *statefile.State) {
 			continue
 		}
 		r.resumed[key] = true
-		r.control(c, op, op.Pause <= 1 && r.lot.IntN(2) == 0, ": "+op.FailureReason)
+		resume := op.Pause <= 1 && r.lot.IntN(2) == 0
+		if op.Kind == kindRestore {
+			resume = op.Pause <= 3 && op.Marked
+		}
+		r.control(c, op, resume, ": "+op.FailureReason)
+	}
+}
+
+// seeToScrapped says of a machine that a removal wiped and switched off, and that was cancelled before it was over, that it is gone for good.
+func (r *run) seeToScrapped(c *wantedCluster, state *statefile.State) {
+	for _, name := range c.names() {
+		m, said := c.machines[name], state.Machines[name]
+		open := func(op *statefile.OperationState) bool { return op.Target == name && !op.Phase.Over() }
+		if said == nil || said.Removed || !m.m.scrapped() || slices.ContainsFunc(state.Operations, open) || time.Since(r.lastRemoval) < 3*time.Minute {
+			continue
+		}
+		r.lastRemoval = time.Now()
+		r.remove(c, m.m)
+		r.push(name + " of " + c.c.name + " is off and wiped, and gone for good")
+		return
 	}
 }
 
@@ -244,10 +276,11 @@ func (r *run) unsettledMachines(c *wantedCluster, s *statefile.State) (left []st
 
 func (c *wantedCluster) unsettledEtcd() (left []string) {
 	wanted := c.approved(schema.RoleControlPlane)
-	if len(c.c.etcds) != 1 {
-		return []string{fmt.Sprintf("there are %d etcds", len(c.c.etcds))}
+	living := c.c.living()
+	if len(living) != 1 {
+		return []string{fmt.Sprintf("there are %d etcds", len(living))}
 	}
-	e := c.c.etcds[0]
+	e := living[0]
 	for _, name := range wanted {
 		m := c.machines[name].m
 		if m.etcd != e || !e.has(m.member) || m.learner {

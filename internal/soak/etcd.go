@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"slices"
 	"time"
 
 	"ichor.maesh.dev/talos"
@@ -10,6 +11,37 @@ import (
 type etcd struct {
 	members []talos.EtcdMember
 	leader  uint64
+	// began is when it was bootstrapped, or recovered from the snapshot whose bytes are data; nil: it was bootstrapped.
+	began time.Time
+	data  []byte
+	// raised is the revision that a recovered one began at.
+	raised int64
+}
+
+// ageOfData is how long an etcd stays at one age of its data.
+const ageOfData = 7 * time.Minute
+
+// snapshot is what it streams.
+func (e *etcd) snapshot(keys *Keys, now time.Time) []byte {
+	if e.data != nil {
+		return e.data
+	}
+	return keys.snapshots[min(int(now.Sub(e.began)/ageOfData), agesOfData-1)]
+}
+
+// held says whether a machine holds data of it.
+func (e *etcd) held(c *cluster) bool {
+	return slices.ContainsFunc(c.machines, func(m *machine) bool { return m.etcd == e })
+}
+
+// living are the etcds of which a machine holds data.
+func (c *cluster) living() (living []*etcd) {
+	for _, e := range c.etcds {
+		if e.held(c) {
+			living = append(living, e)
+		}
+	}
+	return living
 }
 
 func (e *etcd) has(id uint64) bool {
@@ -111,9 +143,9 @@ func (m *machine) etcdStep(now time.Time) {
 	}
 	switch {
 	case m.service == "" && m.etcd != nil:
-		m.service = "Running"
+		m.serve("Running", "started")
 	case m.service == "":
-		m.service = "Preparing"
+		m.serve("Preparing", "running pre state")
 	case m.service == "Preparing" && m.etcd == nil && !m.alone:
 		m.join(now)
 	case m.etcd != nil && m.learner && !m.promoteAt.IsZero() && !now.Before(m.promoteAt) && m.etcd.quorumFor(m):
@@ -152,7 +184,8 @@ func (m *machine) join(now time.Time) {
 		m.c.nextID++
 		id := m.c.nextID<<8 | uint64(m.boot)
 		e.members = append(e.members, talos.EtcdMember{ID: id, Name: m.hostname, PeerURLs: []string{m.peer()}, Learner: true})
-		m.etcd, m.member, m.learner, m.service = e, id, true, "Running"
+		m.etcd, m.member, m.learner = e, id, true
+		m.serve("Running", "started")
 		m.promoteAt = now.Add(m.w.span(10*time.Second, 30*time.Second, "promotion", id))
 		return
 	}
@@ -180,9 +213,19 @@ func (e *etcd) blocked(c *cluster, member talos.EtcdMember) bool {
 func (m *machine) bootstrap() {
 	m.c.nextID++
 	id := m.c.nextID << 8
-	e := &etcd{members: []talos.EtcdMember{{ID: id, Name: m.hostname, PeerURLs: []string{m.peer()}}}, leader: id}
+	m.begin(&etcd{members: []talos.EtcdMember{{ID: id, Name: m.hostname, PeerURLs: []string{m.peer()}}}, leader: id, began: time.Now()})
+}
+
+// begin makes the machine the only member of a new etcd.
+func (m *machine) begin(e *etcd) {
 	m.c.etcds = append(m.c.etcds, e)
-	m.etcd, m.member, m.learner, m.service = e, id, false, "Running"
+	m.etcd, m.member, m.learner = e, e.leader, false
+	m.serve("Running", "started")
+}
+
+// serve is what Talos says of the etcd service from now on.
+func (m *machine) serve(state, message string) {
+	m.service, m.serviceMessage, m.serviceChanged = state, message, time.Now()
 }
 
 // forget takes etcd's data away.

@@ -40,8 +40,7 @@ func TestRandomHistoriesOfSimulatedMachines(t *testing.T) {
 	if *farms == 0 {
 		t.Skip("histories of simulated machines take minutes each: make soak-farm SEEDS=n runs them")
 	}
-	keys, err := NewKeys()
-	require.NoError(t, err)
+	keys := sharedKeys(t)
 	for n := range *farms {
 		seed := *firstFarm + uint64(n)
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { farmHistory(t, seed, keys) })

@@ -30,7 +30,12 @@ type wantedCluster struct {
 	live, reboot int
 	spoiled      string
 	machines     map[string]*wantedMachine
+	// backups says that snapshots of its etcd are taken.
+	backups bool
 }
+
+// backupName is what each cluster's backup is called.
+const backupName = "often"
 
 type wantedMachine struct {
 	m        *machine
@@ -87,6 +92,18 @@ spec:
   patches:
     all: [{file: all.yaml}]
 `, c.c.name, c.c.keys.ID, c.endpoint, c.count, c.reboots)
+		if c.backups {
+			files[folder+"backup.yaml"] = fmt.Sprintf(`apiVersion: ichor.maesh.dev/v1alpha1
+kind: TalosEtcdBackup
+metadata: {name: %s}
+spec:
+  clusterRef: {name: %s}
+  schedule: "*/10 * * * *"
+  destination:
+    s3: {endpoint: https://s3.example.com, region: eu-1, bucket: backups, prefix: %s}
+  retention: {keepLast: %d}
+`, backupName, c.c.name, c.c.name, keptSnapshots)
+		}
 		for _, name := range c.names() {
 			m := c.machines[name]
 			text := fmt.Sprintf(`apiVersion: ichor.maesh.dev/v1alpha1
@@ -139,8 +156,13 @@ func namespace(c *cluster, override bool) string {
 
 // sign puts a signed operation into the fleet and lets the monitor know that it may be carried out.
 func (r *run) sign(c *cluster, body string, override bool, life time.Duration) string {
+	name, _ := r.signed(c, body, override, life)
+	return name
+}
+
+func (r *run) signed(c *cluster, body string, override bool, life time.Duration) (name, digest string) {
 	r.operationsMade++
-	name := fmt.Sprintf("op-%d", r.operationsMade)
+	name = fmt.Sprintf("op-%d", r.operationsMade)
 	now := time.Now()
 	text := operationText(c, name, now.Add(-time.Second), now.Add(life), body)
 	signature, err := operation.Sign([]byte(text), namespace(c, override), r.keys.alice)
@@ -148,11 +170,12 @@ func (r *run) sign(c *cluster, body string, override bool, life time.Duration) s
 		panic(err)
 	}
 	r.w.mu.Lock()
-	r.w.monitor.signed[operation.Digest([]byte(text))] = true
+	digest = operation.Digest([]byte(text))
+	r.w.monitor.signed[digest] = true
 	r.w.mu.Unlock()
 	r.fleet.operations["operations/"+name+".yaml"] = text
 	r.fleet.operations["operations/"+name+".yaml.sig"] = string(signature)
-	return name
+	return name, digest
 }
 
 // forge puts an operation into the fleet that must not be carried out.

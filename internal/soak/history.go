@@ -30,6 +30,12 @@ func events() []event {
 // step lets one event happen.
 func (r *run) step() {
 	list, sum := events(), 0
+	if r.w.spools != "" {
+		list = append(list, ofBackups()...)
+	}
+	if r.frozen {
+		list = append(list, event{30, (*run).freezeLong})
+	}
 	for _, e := range list {
 		sum += e.weight
 	}
@@ -220,7 +226,10 @@ func (r *run) signShutdown() bool { return r.signNode("", "shutdown", "") }
 // remove signs the removal of a machine.
 func (r *run) remove(c *wantedCluster, m *machine) {
 	more := "    confirm: " + m.name + "\n"
-	if r.lot.IntN(2) == 0 {
+	switch {
+	case m.scrapped():
+		more += "    gone: true\n"
+	case r.lot.IntN(2) == 0:
 		more += "    then: reboot\n"
 	}
 	name := r.sign(c.c, nodeBody(m, "remove", more), true, time.Hour)
@@ -430,47 +439,6 @@ func (r *run) gitRewound() bool {
 	time.Sleep(time.Duration(20+r.lot.IntN(90)) * time.Second)
 	r.locked(func() { r.w.git.tip = tip })
 	r.w.say("the branch is back at %.16s", tip)
-	return true
-}
-
-func (r *run) kill() bool {
-	h := r.aHost()
-	p := h.process
-	if p == nil || p.isDead() {
-		return false
-	}
-	if r.lot.IntN(3) == 0 {
-		p.kill("at once")
-		return true
-	}
-	n := 1 + r.lot.IntN(60)
-	r.w.say("%s will die at its %dth call from now", p.id, n)
-	p.after(n, func(point string) { p.kill(point) })
-	return true
-}
-
-func (r *run) freeze() bool {
-	p := r.aHost().process
-	if p == nil || p.isDead() {
-		return false
-	}
-	d := time.Duration(1+r.lot.IntN(100)) * time.Second
-	if r.lot.IntN(3) == 0 {
-		p.freeze("at once", d)
-		return true
-	}
-	n := 1 + r.lot.IntN(60)
-	r.w.say("%s will freeze at its %dth call from now", p.id, n)
-	p.after(n, func(point string) { p.freeze(point, d) })
-	return true
-}
-
-func (r *run) jump() bool {
-	h := r.aHost()
-	d := time.Duration(r.lot.IntN(1200)-600) * time.Second
-	r.w.say("the clock of %s jumps by %s", h.name, d)
-	r.w.befell("clock jump")
-	r.locked(func() { h.ahead += d })
 	return true
 }
 

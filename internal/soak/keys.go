@@ -9,6 +9,7 @@ import (
 	"filippo.io/age"
 	"golang.org/x/crypto/ssh"
 
+	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/internal/sealed"
 	"ichor.maesh.dev/operation"
 	"ichor.maesh.dev/reconcile"
@@ -24,8 +25,10 @@ type Keys struct {
 	Validator  reconcile.Validator
 	Signers    *operation.AllowedSigners
 	Clusters   []*ClusterKeys
-	alice      ssh.Signer
-	mallory    ssh.Signer
+	// snapshots are what an etcd streams, at each of its ages.
+	snapshots [][]byte
+	alice     ssh.Signer
+	mallory   ssh.Signer
 }
 
 // ClusterKeys are the secrets of one cluster.
@@ -33,6 +36,8 @@ type ClusterKeys struct {
 	Bundle *talos.Bundle
 	ID     string
 	Sealer *statefile.Sealer
+	// Owner is whose its snapshots are.
+	Owner backup.Owner
 	// Sealed is the text of its secrets.age.
 	Sealed string
 }
@@ -64,6 +69,9 @@ func NewKeys() (*Keys, error) {
 		}
 		k.Clusters = append(k.Clusters, cluster)
 	}
+	if k.snapshots, err = newSnapshots(); err != nil {
+		return nil, err
+	}
 	if k.alice, err = newSigner(); err != nil {
 		return nil, err
 	}
@@ -93,7 +101,11 @@ func newClusterKeys(recipients []sealed.Recipient) (*ClusterKeys, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ClusterKeys{Bundle: bundle, ID: schema.ClusterID(bundle.ClusterID()), Sealer: sealer, Sealed: string(text)}, nil
+	owner, err := backup.NewOwner(material.ClusterID, material.ClusterSecret, material.EncryptionSecret)
+	if err != nil {
+		return nil, err
+	}
+	return &ClusterKeys{Bundle: bundle, ID: schema.ClusterID(bundle.ClusterID()), Sealer: sealer, Owner: owner, Sealed: string(text)}, nil
 }
 
 func newSigner() (ssh.Signer, error) {

@@ -89,7 +89,17 @@ func (k agentKubernetes) Nodes(ctx context.Context) ([]kube.Node, error) {
 
 // Revision implements reconcile.Kubernetes.
 func (k agentKubernetes) Revision(ctx context.Context) (int64, error) {
-	return 1, k.begin(ctx, "reading the revision")
+	if err := k.begin(ctx, "reading the revision"); err != nil {
+		return 0, err
+	}
+	k.p.w.mu.Lock()
+	defer k.p.w.mu.Unlock()
+	for _, e := range k.c.living() {
+		if e.quorum(k.c) {
+			return max(agesOfData*100, e.raised), nil
+		}
+	}
+	return 1, nil
 }
 
 // Agents implements reconcile.Kubernetes. Modelled machines have none.

@@ -53,7 +53,12 @@ type machine struct {
 	member    uint64
 	learner   bool
 	promoteAt time.Time
-	service   string
+	// service is the state of its etcd service, "" where there is none yet; what Talos says of it, and since when.
+	service, serviceMessage string
+	serviceChanged          time.Time
+	// upload is the snapshot that it was given in this boot. servesUntil is how long its API server outlives an etcd that left.
+	upload      []byte
+	servesUntil time.Time
 
 	kubeletStarted time.Time
 	node           *kubeNode
@@ -130,6 +135,9 @@ func (m *machine) enter(now time.Time, stage string, after time.Duration, then f
 	}
 }
 
+// scrapped says whether it was wiped by a removal and is off: nobody switches it on again.
+func (m *machine) scrapped() bool { return m.wiped > 0 && !m.power }
+
 // lasts is how long something takes on this machine in this boot.
 func (m *machine) lasts(what string, least, most time.Duration) time.Duration {
 	return m.w.span(least, most, what, m.uuid, m.boot)
@@ -155,6 +163,7 @@ func (m *machine) bootUp(now time.Time) {
 	m.boot++
 	m.active, m.before, m.shown = m.persistent, nil, false
 	m.service, m.promoteAt = "", time.Time{}
+	m.upload, m.servesUntil = nil, time.Time{}
 	m.kubeletStarted = time.Time{}
 	m.byUs = ""
 	if m.persistent == nil {

@@ -29,6 +29,9 @@ type monitor struct {
 	byOperation map[string]int
 	// late counts the calls that were accepted of a process that was no longer the writer.
 	late int
+	// written is when a state was last written.
+	written time.Time
+	watch
 }
 
 // meant is an intent and what came of it.
@@ -44,11 +47,14 @@ type taken struct {
 	method, action string
 	member         uint64
 	uid, note      string
+	// restore says that a restore made it: its intent stands in the marker. upload is the snapshot that came with it.
+	restore bool
+	upload  []byte
 }
 
 func newMonitor(w *World) *monitor {
 	return &monitor{w: w, intents: map[string]*meant{}, signed: map[string]bool{}, bootstraps: map[string]int{}, onBoot: map[string][]time.Time{},
-		byOperation: map[string]int{}}
+		byOperation: map[string]int{}, watch: newWatch()}
 }
 
 // breach notes a broken promise.
@@ -102,6 +108,10 @@ func destructive(action string) bool {
 
 // accepted judges a call that a machine is about to accept.
 func (o *monitor) accepted(p *process, t taken) {
+	if t.restore {
+		o.acceptedOfRestore(p, t)
+		return
+	}
 	state := o.w.stateOf(t.m.c.name)
 	what := fmt.Sprintf("%s on %s/%s (boot %d) by %s", t.action, t.m.c.name, t.m.name, t.m.boot, p.id)
 	if state == nil {
@@ -249,8 +259,16 @@ func (o *monitor) workers(t taken, what string) {
 	}
 }
 
+// lastWrite is when a state was last written.
+func (o *monitor) lastWrite() time.Time {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	return o.written
+}
+
 // wrote judges a write that the bucket took.
 func (o *monitor) wrote(p *process, cluster string, before, after *statefile.State) {
+	o.written = time.Now()
 	if after == nil {
 		return
 	}
@@ -326,6 +344,9 @@ func (o *monitor) operations(what, cluster string, before, after *statefile.Stat
 
 // undone says what an operation that is said to be completed has not done.
 func (o *monitor) undone(cluster string, op *statefile.OperationState) string {
+	if op.Kind == kindRestore {
+		return o.unrestored(cluster, op)
+	}
 	m := o.w.cluster(cluster).machine(op.Target)
 	if m == nil || op.Kind != "node" {
 		return ""

@@ -50,8 +50,7 @@ func put(t *testing.T, w *World, p *process, s *statefile.State) {
 
 // TestTheMonitorSeesBrokenPromises shows that each promise can be found broken.
 func TestTheMonitorSeesBrokenPromises(t *testing.T) {
-	keys, err := NewKeys()
-	require.NoError(t, err)
+	keys := sharedKeys(t)
 	mine := statefile.Writer{ID: "agent-1.1", Epoch: 1}
 	lock := &statefile.Lock{Holder: "operation:1", Reason: "a test"}
 	intent := func(w *World, name, action, operation string) *statefile.Intent {

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/reconcile"
 	"ichor.maesh.dev/recovery"
@@ -164,13 +163,13 @@ func (m *machine) services(now time.Time) []talos.Service {
 		services = append(services, talos.Service{ID: "kubelet", State: "Running", Healthy: healthy, Started: m.kubeletStarted})
 	}
 	if m.service != "" {
-		services = append(services, talos.Service{ID: "etcd", State: m.service, Started: m.since})
+		services = append(services, talos.Service{ID: "etcd", State: m.service, Message: m.serviceMessage, Changed: m.serviceChanged, Started: m.since})
 	}
 	return services
 }
 
 func (m *machine) etcdObservation(now time.Time) talos.EtcdObservation {
-	e := talos.EtcdObservation{Service: m.service}
+	e := talos.EtcdObservation{Service: m.service, ServiceMessage: m.serviceMessage}
 	switch {
 	case !m.mounted(now):
 		e.MembersProblem = "its etcd doesn't run"
@@ -204,15 +203,22 @@ func (m *machine) etcdObservation(now time.Time) talos.EtcdObservation {
 
 // Dial implements reconcile.Nodes.
 func (n agentNodes) Dial(ctx context.Context, target talos.Target) (reconcile.Session, error) {
-	return n.dial(ctx, target, false, "")
+	return sessionOf(n.dial(ctx, target, false, ""))
 }
 
 // DialMaintenance implements reconcile.Nodes.
 func (n agentNodes) DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (reconcile.Session, error) {
-	return n.dial(ctx, target, true, fingerprint)
+	return sessionOf(n.dial(ctx, target, true, fingerprint))
 }
 
-func (n agentNodes) dial(ctx context.Context, target talos.Target, maintenance bool, fingerprint string) (reconcile.Session, error) {
+func sessionOf(s *session, err error) (reconcile.Session, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (n agentNodes) dial(ctx context.Context, target talos.Target, maintenance bool, fingerprint string) (*session, error) {
 	m, hangs, err := n.reach(ctx, target.Name, target.Endpoint, "dial")
 	if hangs {
 		<-waitFor(ctx, 4*time.Second)
@@ -244,15 +250,6 @@ func waitFor(ctx context.Context, d time.Duration) <-chan struct{} {
 	return done
 }
 
-// Member implements reconcile.Nodes. No backups are taken of modelled machines.
-func (n agentNodes) Member(talos.Target) backup.Node { return nil }
-
-// Recovery implements reconcile.Nodes.
-func (n agentNodes) Recovery() recovery.Nodes { return nil }
-
-// Close implements reconcile.Nodes.
-func (n agentNodes) Close() error { return nil }
-
 // session is a connection to one boot of a machine.
 type session struct {
 	nodes          agentNodes
@@ -260,6 +257,8 @@ type session struct {
 	name, endpoint string
 	boot           int
 	maintenance    bool
+	// restore says that a restore makes its calls.
+	restore bool
 }
 
 // call does something on the machine over this connection, while it stands.
@@ -361,7 +360,7 @@ func (s *session) change(ctx context.Context, t taken, doing string, do func(now
 		w.monitor.breach("%s made a call without a deadline: %s on %s", p.id, doing, s.name)
 		w.mu.Unlock()
 	}
-	t.m = s.m
+	t.m, t.restore = s.m, s.restore
 	lost := false
 	err := s.call(ctx, doing, func(now time.Time) error {
 		effect, err := do(now)
@@ -375,6 +374,9 @@ func (s *session) change(ctx context.Context, t taken, doing string, do func(now
 		}
 		w.monitor.accepted(p, t)
 		effect()
+		if t.action == string(recovery.ActRecover) {
+			w.monitor.restored(s.m.c, s.m.etcd)
+		}
 		w.calls[t.method]++
 		w.sayLocked("%s took %s from %s", s.m.name, strings.TrimSpace(t.method+" "+t.note), p.id)
 		return nil

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/backup/keeper"
 	"ichor.maesh.dev/internal/scrub"
 	"ichor.maesh.dev/internal/sealed"
 	"ichor.maesh.dev/operation"
@@ -274,8 +277,21 @@ func (p *process) config() reconcile.Config {
 		OpenKubernetes: func(bundle *talos.Bundle, _ []string) (reconcile.Kubernetes, error) {
 			return agentKubernetes{p: p, c: w.clusterOf(bundle)}, nil
 		},
-		Inbox: func(context.Context, string) ([]statefile.InboxFile, bool, error) { return nil, false, nil },
+		Backups: p.backups(),
+		Inbox:   func(context.Context, string) ([]statefile.InboxFile, bool, error) { return nil, false, nil },
 	}
+}
+
+// backups is what it takes backups with, in a folder of its own; nil where no cluster of the history has any.
+func (p *process) backups() *reconcile.Backups {
+	if p.w.spools == "" {
+		return nil
+	}
+	spool, err := backup.OpenSpool(filepath.Join(p.w.spools, p.id))
+	if err != nil {
+		panic(err)
+	}
+	return &reconcile.Backups{Opener: p, Spool: spool, Limits: keeper.NewLimits(1)}
 }
 
 func (w *World) clusterOf(bundle *talos.Bundle) *cluster {
@@ -289,13 +305,18 @@ func (w *World) clusterOf(bundle *talos.Bundle) *cluster {
 
 // store is the bucket as this process reaches it.
 func (p *process) store() statefile.Store {
+	return p.through(&watchedStore{Memory: p.w.store, p: p}, "store")
+}
+
+// through is the way from this process to a bucket, with all that may befall it.
+func (p *process) through(bucket statefile.Store, at string) *agentStore {
 	n := uint64(0)
-	faulty := storetest.NewFaulty(&watchedStore{Memory: p.w.store, p: p}, func(call storetest.Call) storetest.Fault {
+	faulty := storetest.NewFaulty(bucket, func(call storetest.Call) storetest.Fault {
 		n++
 		p.w.mu.Lock()
 		mode := p.host.store
 		p.w.mu.Unlock()
-		lot := p.w.draw("store", p.id, n) % 100
+		lot := p.w.draw(at, p.id, n) % 100
 		switch mode {
 		case "unavailable":
 			p.w.befell("store 503")
@@ -310,7 +331,7 @@ func (p *process) store() statefile.Store {
 		}
 		return storetest.None
 	})
-	return &agentStore{Store: faulty, p: p}
+	return &agentStore{Store: faulty, p: p, at: at}
 }
 
 func (p *process) flaky(call storetest.Call, lot uint64) storetest.Fault {

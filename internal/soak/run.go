@@ -3,6 +3,9 @@ package soak
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +21,8 @@ type Result struct {
 	// Broken are the promises that were broken, Unsettled what had not converged at the end. Both empty: all is well.
 	Broken, Unsettled []string
 	History           string
-	Steps             int
+	// Events is how many there are in it, Steps how many of them happened.
+	Events, Steps     int
 	Faults, Calls     map[string]int
 	Lasted, Converged time.Duration
 	Logs              string
@@ -45,13 +49,35 @@ type run struct {
 	resumed map[string]bool
 	// lastRemoval and lastChange are when the person last signed a removal, and saw to a rollout.
 	lastRemoval, lastChange time.Time
+	// lastRestore is when it last signed a restore; foreign counts the objects that were put beside snapshots.
+	lastRestore time.Time
+	foreign     int
+	// frozen: agents freeze often, and long.
+	frozen bool
+}
+
+// Options say which of the histories of a seed is run; the zero value is the whole of the seed's own.
+type Options struct {
+	// Only are the numbers of the events that happen; nil: all do. What each of the others is doesn't change with it, nor when it happens.
+	Only []int
+	// Restores lets clusters have backups, Frozen lets agents freeze often and long; else the seed says whether they do.
+	Restores, Frozen bool
 }
 
 // Run drives one history. It must run inside of a bubble of testing/synctest.
-func Run(seed uint64, keys *Keys) *Result {
+func Run(seed uint64, keys *Keys, options Options) *Result {
 	time.Sleep(time.Until(epoch))
-	r := &run{w: newWorld(seed, keys), keys: keys, seed: seed, lot: rand.New(rand.NewPCG(seed, 0x1c408)), stopping: make(chan struct{}), resumed: map[string]bool{},
+	r := &run{w: newWorld(seed, keys), keys: keys, seed: seed, lot: lotOf(seed, 0), stopping: make(chan struct{}), resumed: map[string]bool{},
 		fleet: &fleet{operations: map[string]string{}, bad: map[string]string{}}}
+	r.frozen = options.Frozen || r.w.draw("frozen")%5 == 0
+	if options.Restores || r.w.draw("backups")%3 == 0 {
+		dir, err := os.MkdirTemp("", "soak-spools-")
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		r.w.spools = dir
+	}
 	r.build()
 	worldStops := make(chan struct{})
 	var world sync.WaitGroup
@@ -64,24 +90,42 @@ func Run(seed uint64, keys *Keys) *Result {
 		r.until(12*time.Minute, r.ready)
 	}
 	steps := 12 + r.lot.IntN(20)
-	for range steps {
+	for n := range steps {
+		r.lot = lotOf(seed, n+1)
 		time.Sleep(time.Duration(2+r.lot.IntN(60))*time.Second + time.Duration(r.lot.IntN(1e9)))
-		r.step()
+		if options.Only == nil || slices.Contains(options.Only, n+1) {
+			r.w.say("event %d", n+1)
+			r.step()
+		}
 	}
+	r.lot = lotOf(seed, steps+1)
 	lasted := time.Since(epoch)
 	unsettled := r.converge()
-	result := &Result{Seed: seed, Shape: r.shape, Unsettled: unsettled, Steps: r.steps, Lasted: lasted, Converged: time.Since(epoch) - lasted}
+	stacks := make([]byte, 4<<20)
+	if len(unsettled) > 0 {
+		stacks = stacks[:runtime.Stack(stacks, true)]
+	}
+	result := &Result{Seed: seed, Shape: r.shape, Unsettled: unsettled, Events: steps, Steps: r.steps, Lasted: lasted, Converged: time.Since(epoch) - lasted}
 	r.end()
 	close(worldStops)
 	world.Wait()
 	r.secrets()
+	r.judgeBuckets()
 	result.Broken, result.History, result.Faults, result.Calls = r.w.monitor.broken, r.w.history(), r.w.faults, r.w.calls
 	if result.Failed() {
 		for _, p := range r.w.monitor.processes {
 			result.Logs += "\n--- " + p.id + "\n" + p.log.String()
 		}
+		if len(unsettled) > 0 {
+			result.Logs += "\n--- what everybody waited for\n" + string(stacks)
+		}
 	}
 	return result
+}
+
+// lotOf draws for one event of a history, whatever the others drew: 0 is what comes before them.
+func lotOf(seed uint64, event int) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, 0x1c408+uint64(event)))
 }
 
 // build makes the machines, the fleet that wants them, and the hosts of the agents.
@@ -105,6 +149,7 @@ func (r *run) build() {
 		if n > 0 {
 			want.count, workers = 1, 1
 		}
+		want.backups = r.w.spools != ""
 		spare := 0
 		if want.count < 5 && r.lot.IntN(3) == 0 {
 			spare = 2
@@ -120,6 +165,12 @@ func (r *run) build() {
 	}
 	for n := range agents {
 		r.hosts = append(r.hosts, &host{w: r.w, name: fmt.Sprintf("agent-%d", n+1), number: n + 1, links: map[string]*link{}})
+	}
+	if r.w.spools != "" {
+		shape = append(shape, "with backups")
+	}
+	if r.frozen {
+		shape = append(shape, "agents freeze often")
 	}
 	r.shape = fmt.Sprintf("%s; %d agents", strings.Join(shape, "; "), agents)
 	r.w.say("seed %d: %s", r.seed, r.shape)

@@ -14,14 +14,24 @@ import (
 type agentStore struct {
 	statefile.Store
 	p *process
+	// at names the bucket: each has calls of its own.
+	at string
 }
 
 // Location is the same for every agent and every run.
 func (s *agentStore) Location() string { return "memory://soak" }
 
+// lane is whose turn a call takes: a lease is renewed beside whatever else the process asks of its store.
+func (s *agentStore) lane(key string) string {
+	if strings.HasPrefix(key, "leases/") {
+		return "lease"
+	}
+	return s.at
+}
+
 // pass lets a call through to the bucket, or says why not.
 func (s *agentStore) pass(ctx context.Context, what, key string) error {
-	if err := s.p.point(ctx, "store", "before "+what+" "+key); err != nil {
+	if err := s.p.point(ctx, s.lane(key), "before "+what+" "+key); err != nil {
 		return err
 	}
 	s.p.w.mu.Lock()
@@ -57,7 +67,7 @@ func (s *agentStore) Put(ctx context.Context, key string, data []byte, cond stat
 		return "", err
 	}
 	etag, err := s.Store.Put(ctx, key, data, cond)
-	if dead := s.p.point(ctx, "store", "after put "+key); dead != nil {
+	if dead := s.p.point(ctx, s.lane(key), "after put "+key); dead != nil {
 		return "", dead
 	}
 	return etag, err

@@ -32,9 +32,14 @@ type World struct {
 	clusters []*cluster
 	byIP     map[string]*machine
 	store    *storetest.Memory
-	git      *branch
-	monitor  *monitor
-	lines    []string
+	// bucket holds the backups of all clusters, labels what each of its objects was uploaded with. spools is the folder in which processes keep
+	// what is on its way there; empty where no cluster has backups.
+	bucket  *storetest.Memory
+	labels  map[string]map[string]string
+	spools  string
+	git     *branch
+	monitor *monitor
+	lines   []string
 	// faults counts what befell, by kind.
 	faults map[string]int
 	calls  map[string]int
@@ -54,7 +59,8 @@ type cluster struct {
 }
 
 func newWorld(seed uint64, keys *Keys) *World {
-	w := &World{seed: seed, keys: keys, began: epoch, grid: 30 * time.Second, byIP: map[string]*machine{}, store: storetest.NewMemory(), git: &branch{}, faults: map[string]int{}, calls: map[string]int{}}
+	w := &World{seed: seed, keys: keys, began: epoch, grid: 30 * time.Second, byIP: map[string]*machine{}, store: storetest.NewMemory(), bucket: storetest.NewMemory(),
+		labels: map[string]map[string]string{}, git: &branch{}, faults: map[string]int{}, calls: map[string]int{}}
 	w.monitor = newMonitor(w)
 	return w
 }
@@ -126,6 +132,7 @@ func (w *World) run(stop <-chan struct{}) {
 			w.mu.Lock()
 			for _, c := range w.clusters {
 				c.tick(time.Now())
+				w.monitor.oneEtcd(c)
 			}
 			w.mu.Unlock()
 		}
