@@ -88,8 +88,9 @@ func newestOf(newestFirst []Snapshot) (newest, drilled string) {
 	return newest, drilled
 }
 
+// provedSince says whether a snapshot that is younger, and still there, is known to be good.
 func provedSince(newestFirst []Snapshot, past time.Time) bool {
 	return slices.ContainsFunc(newestFirst, func(s Snapshot) bool {
-		return s.Time.After(past) && s.Drill != nil && s.Drill.Passed
+		return s.Time.After(past) && s.Drill != nil && s.Drill.Passed && !s.Missing && !s.Deleting
 	})
 }

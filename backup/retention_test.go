@@ -65,6 +65,13 @@ func TestWhatRetentionMayNotReach(t *testing.T) {
 		doomed, _ = Prune(list, Retention{Last: 1}, Guard{Past: old})
 		require.Len(t, doomed, 5)
 	})
+	t.Run("the drill of one that is gone since proves nothing about what is left", func(t *testing.T) {
+		list := hourly(newest, 6)
+		list[1].Drill, list[1].Missing = &DrillResult{Passed: true}, true
+		doomed, why := Prune(list, Retention{Last: 1}, Guard{Past: old})
+		require.Equal(t, []string{list[2].Name, list[1].Name}, doomed)
+		require.Len(t, why, 3)
+	})
 	t.Run("a drill of an older one proves nothing about the newer", func(t *testing.T) {
 		list := hourly(newest, 6)
 		list[4].Drill = &DrillResult{Passed: true}

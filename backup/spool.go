@@ -3,6 +3,7 @@ package backup
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,13 +36,11 @@ const (
 	roomEvery = 64 << 20
 )
 
-// OpenSpool makes the folder where it isn't there, for this user alone, and removes what a process that is gone left in it.
+// OpenSpool makes the folder where it isn't there, for this user alone, and removes what a process that is gone left in it. A folder that is
+// there keeps its rights, since it may be one for others too: what is put into it is readable by this user alone wherever it is.
 func OpenSpool(dir string) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: making the folder: %w", err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("spool: keeping %s private: %w", dir, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -51,7 +50,8 @@ func OpenSpool(dir string) (*Spool, error) {
 		if !strings.HasPrefix(entry.Name(), spoolPrefix) {
 			continue
 		}
-		if err := sweep(filepath.Join(dir, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := sweep(filepath.Join(dir, entry.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // what isn't ours is left alone
 			return nil, fmt.Errorf("spool: removing what an earlier process left: %w", err)
 		}
 	}
@@ -65,7 +65,7 @@ func sweep(path string) error {
 		return err
 	}
 	if info.IsDir() {
-		lock, err := os.Open(filepath.Join(path, lockName))
+		lock, err := openLock(filepath.Join(path, lockName))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			if time.Since(info.ModTime()) < time.Minute {
@@ -83,6 +83,14 @@ func sweep(path string) error {
 	return os.RemoveAll(path)
 }
 
+// openLock opens the lock of a folder. What isn't a file has none: a pipe would wait for its other end.
+func openLock(path string) (*os.File, error) {
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fs.ErrNotExist)
+	}
+	return os.Open(path)
+}
+
 // Free is how many bytes can still be written.
 func (s *Spool) Free() (int64, error) {
 	free, err := s.free(s.dir)
@@ -90,6 +98,15 @@ func (s *Spool) Free() (int64, error) {
 		return 0, fmt.Errorf("spool: %w", err)
 	}
 	return free, nil
+}
+
+// Need refuses a work, "the drill", that takes more room than there is.
+func (s *Spool) Need(work string, bytes int64) error {
+	free, err := s.Free()
+	if err == nil && free < bytes {
+		err = fmt.Errorf("%s needs %d MiB of disk and the spool folder has %d MiB left: make room, or give another folder", work, bytes>>20+1, free>>20)
+	}
+	return err
 }
 
 // Folder makes an empty folder for files that need names. Closing it is the end of it and of all that is in it.
@@ -113,6 +130,25 @@ type SpoolFolder struct {
 	// Dir is its path.
 	Dir  string
 	lock *os.File
+}
+
+// Write stores what is read in a new file of the folder, and gives its path. What can't be read is the reader's error, as it is; any other
+// is the disk's.
+func (f *SpoolFolder) Write(name string, content io.Reader) (path string, err error) {
+	path = filepath.Join(f.Dir, name)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("spool: %w", err)
+	}
+	source := &origin{reader: content}
+	_, err = io.Copy(file, source)
+	if err = errors.Join(err, file.Close()); source.err != nil {
+		return "", source.err
+	}
+	if err != nil {
+		return "", fmt.Errorf("spool: writing the snapshot to disk: %w; make room in the spool folder", err)
+	}
+	return path, nil
 }
 
 // Close gives up the folder and what is in it.

@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,4 +65,39 @@ func TestAnOpenedSpoolRemovesWhatADeadProcessLeftAndNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{filepath.Base(living.Dir), "notes.txt"}, entries(t, dir))
 	require.NoError(t, living.Close())
+}
+
+func TestASpoolLeavesAFolderThatOthersUseAsItIs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tmp") // as /tmp is
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.Chmod(dir, os.ModeSticky|0o777))
+	before, err := os.Stat(dir)
+	require.NoError(t, err)
+	spool, err := backup.OpenSpool(dir)
+	require.NoError(t, err)
+	after, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, before.Mode(), after.Mode())
+	folder, err := spool.Folder()
+	require.NoError(t, err)
+	path, err := folder.Write("db", strings.NewReader("plain"))
+	require.NoError(t, err)
+	for file, mode := range map[string]os.FileMode{folder.Dir: 0o700, path: 0o600} {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm(), "what is put into it is nobody else's to read")
+	}
+	require.NoError(t, folder.Close())
+}
+
+func TestWhatCannotBeReadIsTheReadersErrorAndNotTheDisks(t *testing.T) {
+	spool, err := backup.OpenSpool(t.TempDir())
+	require.NoError(t, err)
+	folder, err := spool.Folder()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, folder.Close()) }()
+	_, err = folder.Write("db", iotest.ErrReader(backup.ErrDamaged))
+	require.Equal(t, backup.ErrDamaged, err)
+	require.ErrorContains(t, spool.Need("the drill", 1<<62), "the drill needs 4398046511105 MiB of disk and the spool folder has")
+	require.NoError(t, spool.Need("the drill", 1))
 }

@@ -88,13 +88,8 @@ func (p *Prepared) Close() error { return p.folder.Close() }
 // raise it to, knowing its own; zero leaves it as it is. Reading must end with an error where the snapshot is not whole (as with
 // [backup.Destination.Open]). Errors: [*BadError], those of choose and plain, this machine's, ctx's.
 func Prepare(ctx context.Context, plain io.Reader, size int64, spool *backup.Spool, choose func(own int64) (int64, error)) (_ *Prepared, err error) {
-	free, err := spool.Free()
-	if err != nil {
+	if err := spool.Need("making the snapshot ready", 2*size+room); err != nil {
 		return nil, err
-	}
-	if needed := 2*size + room; free < needed {
-		return nil, fmt.Errorf("making the snapshot ready needs %d MiB of disk and the spool folder has %d MiB left: make room, or give another folder",
-			needed>>20+1, free>>20)
 	}
 	folder, err := spool.Folder()
 	if err != nil {
@@ -105,8 +100,11 @@ func Prepare(ctx context.Context, plain io.Reader, size int64, spool *backup.Spo
 			_ = folder.Close()
 		}
 	}()
-	plainPath := filepath.Join(folder.Dir, "snapshot.db")
-	if err := write(plainPath, plain); err != nil {
+	plainPath, err := folder.Write("snapshot.db", plain)
+	if backup.Bad(err) {
+		return nil, &BadError{err.Error()}
+	}
+	if err != nil {
 		return nil, err
 	}
 	before, err := Look(ctx, plainPath)
@@ -129,23 +127,4 @@ func Prepare(ctx context.Context, plain io.Reader, size int64, spool *backup.Spo
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	return &Prepared{Path: raised, Before: before, After: after, folder: folder}, nil
-}
-
-// write stores what is read. What can't be read is the snapshot's fault where its reader says so.
-func write(path string, plain io.Reader) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("spool: %w", err)
-	}
-	_, err = io.Copy(file, plain)
-	closed := file.Close()
-	switch {
-	case backup.Bad(err):
-		return &BadError{err.Error()}
-	case err != nil:
-		return fmt.Errorf("storing the snapshot on disk: %w", err)
-	case closed != nil:
-		return fmt.Errorf("spool: writing the snapshot to disk: %w; make room in the spool folder", closed)
-	}
-	return nil
 }
