@@ -103,12 +103,15 @@ func (s *Server) read(ctx context.Context) (*sources, *reconcile.Report, *reconc
 	}
 	report := from.agent.Report()
 	working := map[string]bool{}
+	var standing []string
 	for _, c := range report.Clusters {
 		if !c.Blocked && c.State != nil {
 			working[c.Name] = true
+		} else {
+			standing = append(standing, c.Name)
 		}
 	}
-	others := from.stored.get(ctx, working)
+	others := from.stored.get(ctx, standing, working)
 	for _, c := range report.Clusters {
 		status.Clusters = append(status.Clusters, clusterStatus(c, others[c.Name]))
 		delete(others, c.Name)

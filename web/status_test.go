@@ -148,8 +148,40 @@ func TestAStoreThatIsDownTakesNoPageWithIt(t *testing.T) {
 		require.Contains(t, page, "StateUnavailable")
 		require.Contains(t, page, "cp-1", "what the agent knew last is shown")
 	}
-	require.LessOrEqual(t, dead.calls, 2, "a store that is down is not asked for each page")
+	require.LessOrEqual(t, dead.calls, 3, "a store that is down is not asked for each page")
 	require.Equal(t, "state: the store is down\n", b.get(pathReady).Body.String())
+}
+
+// heldStore answers no read before it is let go.
+type heldStore struct {
+	statefile.Store
+	let chan struct{}
+}
+
+func (s *heldStore) Get(ctx context.Context, key, known string) (*statefile.Object, error) {
+	select {
+	case <-s.let:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.Store.Get(ctx, key, known)
+}
+
+func TestAStoreThatIsSlowerThanAPageWaitsIsShownByTheNextPage(t *testing.T) {
+	b := newBench(t, nil)
+	b.put(prod())
+	old := prod()
+	old.Name, old.State.Cluster.Name = "old", "old"
+	b.put(old)
+	held := &heldStore{Store: b.store, let: make(chan struct{})}
+	slow := newStored(held, b.clock)
+	slow.limit = time.Millisecond
+	require.Empty(t, slow.get(t.Context(), []string{"prod"}, nil))
+	close(held.let)
+	slow.limit = time.Minute
+	found := slow.get(t.Context(), []string{"prod"}, nil)
+	require.Len(t, found, 2, "those that Git names, and those that only the state knows")
+	require.Len(t, slow.get(t.Context(), nil, map[string]bool{"prod": true}), 1, "what the agent itself works for it knows better")
 }
 
 func TestReadinessSaysWhyNot(t *testing.T) {
