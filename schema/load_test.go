@@ -255,6 +255,24 @@ func TestAFileThatIsNotYAMLStopsEveryClusterItNames(t *testing.T) {
 	require.Equal(t, []string{"prod", "staging"}, owners, lines(problems))
 }
 
+// However many machines of another cluster stand before it.
+func TestTheLastOfManyMachinesInAFileThatIsNotYAMLCountsToo(t *testing.T) {
+	many := strings.Builder{}
+	for range 1200 {
+		many.WriteString("- {clusterRef: {name: prod}}\n")
+	}
+	_, problems := loadAll(map[string]string{
+		"clusters/prod/cluster.yaml":    clusterNamed("prod"),
+		"clusters/staging/cluster.yaml": clusterNamed("staging"),
+		"clusters/prod/machines.yaml":   "bad: [\n---\n" + many.String() + "- {clusterRef: {name: staging}}\n",
+	})
+	owners := []string{}
+	for _, p := range problems {
+		owners = append(owners, p.Cluster)
+	}
+	require.Equal(t, []string{"prod", "staging"}, owners, lines(problems))
+}
+
 func TestWhatStandsBeforeASyntaxErrorIsRead(t *testing.T) {
 	fleet, problems := loadAll(map[string]string{"a.yaml": clusterYAML + "---\n" + machineYAML + "---\na: b: c\n"})
 	require.Equal(t, []string{"cluster/prod", "machine/cp-1"}, names(fleet))

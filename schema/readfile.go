@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -203,13 +204,11 @@ func mentionedClusters(data []byte) []string {
 	if regexp.MustCompile(policyText).Match(data) {
 		return []string{""}
 	}
-	var names []string
-	for _, match := range regexp.MustCompile(clusterRefText).FindAllSubmatch(data, 1000) {
-		if name := string(match[1]); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+	names := map[string]bool{}
+	for _, match := range regexp.MustCompile(clusterRefText).FindAllSubmatch(data, -1) {
+		names[string(match[1])] = true
 	}
-	return names
+	return slices.Sorted(maps.Keys(names))
 }
 
 // policyText finds a Policy in text that need not be YAML.
