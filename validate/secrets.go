@@ -171,6 +171,12 @@ func documentsOf(fleet *schema.Fleet) map[string]bool {
 	for _, o := range fleet.Operations {
 		files[o.Source.File] = true
 	}
+	for _, p := range fleet.Policies {
+		files[p.Source.File] = true
+	}
+	for _, p := range fleet.PolicyTests {
+		files[p.Source.File] = true
+	}
 	for _, b := range fleet.Broken {
 		files[b.File] = files[b.File] || b.Kind != ""
 	}

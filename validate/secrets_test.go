@@ -70,11 +70,20 @@ func TestASecretIsFoundInAnyFileWhateverItsName(t *testing.T) {
 }
 
 func TestASecretInADocumentOfOursIsToBeTakenOut(t *testing.T) {
-	text := "apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosEtcdBackup\nmetadata: {name: hourly}\nspec:\n  destination:\n    s3: {accessKeyID: ichor, secretAccessKey: a1b2c3d4e5f6g7h8}\n"
-	got := findSecrets(t, map[string]string{"c/cluster.yaml": configsCluster, "c/backup.yaml": text})
-	require.Len(t, got.Findings, 1)
-	require.Contains(t, got.Findings[0].Message, "put it into a file of its own, seal that with 'ichor secrets seal FILE'")
-	require.NotContains(t, got.Findings[0].Message, "delete this one")
+	const head = "apiVersion: ichor.maesh.dev/v1alpha1\nmetadata: {name: hourly}\n"
+	const keys = "{accessKeyID: ichor, secretAccessKey: a1b2c3d4e5f6g7h8}"
+	for kind, text := range map[string]string{
+		"a backup":         head + "kind: TalosEtcdBackup\nspec:\n  destination:\n    s3: " + keys + "\n",
+		"a policy":         head + "kind: Policy\nspec:\n  rules: [{name: no-keys, scope: backup, expr: \"true\", message: \"'" + keys + "'\"}]\n",
+		"a policy's tests": head + "kind: PolicyTest\nspec:\n  policyRef: {name: rules}\n  cases: [{name: keys, new: [{spec: {destination: {s3: " + keys + "}}}], expect: []}]\n",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			got := findSecrets(t, map[string]string{"c/cluster.yaml": configsCluster, "c/hourly.yaml": text})
+			require.Len(t, got.Findings, 1)
+			require.Contains(t, got.Findings[0].Message, "put it into a file of its own, seal that with 'ichor secrets seal FILE'")
+			require.NotContains(t, got.Findings[0].Message, "delete this one")
+		})
+	}
 }
 
 func TestABundleInTheClearSaysHowItIsSealed(t *testing.T) {
