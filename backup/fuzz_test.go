@@ -139,7 +139,7 @@ func FuzzSchedule(f *testing.F) {
 		require.True(t, next.IsZero() || next.After(now), "%s is not after %s", next, now)
 		require.Equal(t, next, schedule.Next(now), "the same each time")
 		due := schedule.Due(History{LastAttempt: now, Failed: true})
-		require.False(t, due.After(now.Add(RetryAfter)), "a failure is tried again soon")
+		require.False(t, due.After(now.Add(retryAfter)), "a failure is tried again soon")
 		if stale := schedule.StaleAt(now); !stale.IsZero() {
 			require.True(t, stale.After(next))
 		}

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"ichor.maesh.dev/schema"
 )
 
-// RetryAfter is how long after a failed attempt the next one is made, unless the schedule comes first.
-const RetryAfter = 5 * time.Minute
+// retryAfter is how long after a failed attempt the next one is made, unless the schedule comes first.
+const retryAfter = 5 * time.Minute
 
 // never is when a schedule is due that doesn't come round again.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -18,8 +20,7 @@ type Schedule struct{ schedule cron.Schedule }
 
 // ParseSchedule reads a schedule.
 func ParseSchedule(text string) (Schedule, error) {
-	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-	schedule, err := parser.Parse("TZ=UTC " + text)
+	schedule, err := schema.ParseCron(text)
 	if err != nil {
 		return Schedule{}, fmt.Errorf("the schedule %.60q is not five cron fields: %w", text, err)
 	}
@@ -46,7 +47,7 @@ func (s Schedule) Due(h History) time.Time {
 	if due.IsZero() {
 		due = never
 	}
-	if retry := h.LastAttempt.Add(RetryAfter); h.Failed && retry.Before(due) {
+	if retry := h.LastAttempt.Add(retryAfter); h.Failed && retry.Before(due) {
 		due = retry
 	}
 	return due

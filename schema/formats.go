@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -207,12 +208,23 @@ func snapshotTime(s string) error {
 	return nil
 }
 
+// ParseCron reads a schedule of five fields in UTC. Names for schedules and time zones, which the parser would take, are refused.
+func ParseCron(text string) (cron.Schedule, error) {
+	if strings.ContainsAny(text, "=@") {
+		return nil, errors.New("it names a schedule or a time zone")
+	}
+	schedule, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("TZ=UTC " + text)
+	if err != nil {
+		return nil, errors.New(strings.TrimSuffix(err.Error(), ": "+text))
+	}
+	return schedule, nil
+}
+
 // cronFires refuses a schedule that doesn't parse or that no day ever meets.
 func cronFires(s string) error {
-	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-	schedule, err := parser.Parse(s)
+	schedule, err := ParseCron(s)
 	if err != nil {
-		return fmt.Errorf("it doesn't parse: %s", strings.TrimSuffix(err.Error(), ": "+s))
+		return fmt.Errorf("it doesn't parse: %w", err)
 	}
 	if schedule.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return fmt.Errorf("no day ever meets it")

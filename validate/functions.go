@@ -267,17 +267,11 @@ func alwaysOpen(schedule cron.Schedule, duration time.Duration) bool {
 	return true
 }
 
-// parseCron reads five fields in UTC. Names for schedules and time zones, which the parser would take, are refused.
+// parseCron reads the schedule that a rule gives.
 func parseCron(text string) (cron.Schedule, error) {
-	if strings.ContainsAny(text, "=@") {
-		return nil, fmt.Errorf("%q is not a schedule of five fields in UTC, as in \"0 2 * * SAT\"", text)
-	}
-	schedule, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(text)
+	schedule, err := schema.ParseCron(text)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a schedule of five fields in UTC, as in \"0 2 * * SAT\": %w", text, err)
-	}
-	if spec, ok := schedule.(*cron.SpecSchedule); ok {
-		spec.Location = time.UTC
 	}
 	return schedule, nil
 }
