@@ -12,8 +12,9 @@ import (
 const (
 	// inboxMost bounds the files that are read of an inbox: who can write the bucket must not keep the agent busy with it.
 	inboxMost = 500
-	// inboxLargest bounds a file that is read, in bytes. Operations and signatures have smaller bounds of their own, with reasons.
-	inboxLargest = 256 << 10
+	// inboxLargest bounds a file that is read, and a signature, in bytes: all of an inbox is in memory at once. Operations have a smaller
+	// bound of their own, with its reason.
+	inboxLargest = 64 << 10
 )
 
 // ErrInInbox says that a name is taken in the inbox by other bytes.
@@ -104,7 +105,7 @@ func ReadInbox(ctx context.Context, store Store, cluster string) (files []InboxF
 	}
 	kept := files[:0]
 	for _, file := range files {
-		found, err := file.read(ctx, store, sizes[file.Key])
+		found, err := file.read(ctx, store, sizes)
 		if err != nil {
 			return nil, false, err
 		}
@@ -115,41 +116,46 @@ func ReadInbox(ctx context.Context, store Store, cluster string) (files []InboxF
 	return kept, more, nil
 }
 
-// read fills a file in; false where it is gone again.
-func (f *InboxFile) read(ctx context.Context, store Store, size int64) (bool, error) {
-	if size > inboxLargest {
-		f.Problem = fmt.Sprintf("it has %d bytes, and at most %d are read", size, inboxLargest)
-		return true, nil
-	}
-	object, err := store.Get(ctx, f.Key, "")
+// read fills a file in; false where it is gone again. sizes are those of the listing.
+func (f *InboxFile) read(ctx context.Context, store Store, sizes map[string]int64) (bool, error) {
+	object, size, err := readSmall(ctx, store, f.Key, sizes[f.Key])
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading the inbox: %w", err)
+	case object == nil:
+		f.Problem = fmt.Sprintf("it has %d bytes, and at most %d are read", size, inboxLargest)
+		return true, nil
 	}
 	f.Data, f.Modified = object.Data, object.Modified
-	signature, err := store.Get(ctx, f.Key+".sig", "")
+	signature, size, err := readSmall(ctx, store, f.Key+".sig", sizes[f.Key+".sig"])
 	switch {
 	case errors.Is(err, ErrNotFound):
 	case err != nil:
 		return false, fmt.Errorf("reading the inbox: %w", err)
-	case len(signature.Data) > inboxLargest:
-		f.Problem = fmt.Sprintf("its signature has %d bytes, and at most %d are read", len(signature.Data), inboxLargest)
+	case signature == nil:
+		f.Problem = fmt.Sprintf("its signature has %d bytes, and at most %d are read", size, inboxLargest)
 	default:
 		f.Signature = signature.Data
 	}
 	return true, nil
 }
 
-// IsInInbox says whether a file of an inbox is still there, by its key: taking it away cancels an operation that has not started.
-func IsInInbox(ctx context.Context, store Store, key string) (bool, error) {
-	_, err := store.Get(ctx, key, "")
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("looking for %s: %w", key, err)
+// readSmall reads an object that the listing gave that size. It is nil where it is too large, which may be known without reading it;
+// then its size says so.
+func readSmall(ctx context.Context, store Store, key string, listed int64) (*Object, int64, error) {
+	if listed > inboxLargest {
+		return nil, listed, nil
 	}
-	return true, nil
+	object, err := store.Get(ctx, key, "")
+	switch {
+	case errors.Is(err, ErrTooLarge): // it was replaced since
+		return nil, MaxObject + 1, nil
+	case err != nil:
+		return nil, 0, err
+	case len(object.Data) > inboxLargest:
+		return nil, int64(len(object.Data)), nil
+	}
+	return object, int64(len(object.Data)), nil
 }

@@ -26,14 +26,6 @@ func TestAnOperationInTheInboxIsReadAsItWasPut(t *testing.T) {
 	require.Equal(t, "prod/inbox/b-reboot.yaml", files[1].Key)
 	require.Equal(t, "file b", string(files[1].Data))
 	require.Equal(t, "signature b", string(files[1].Signature))
-
-	there, err := statefile.IsInInbox(ctx, store, files[1].Key)
-	require.NoError(t, err)
-	require.True(t, there)
-	require.NoError(t, store.Delete(ctx, files[1].Key))
-	there, err = statefile.IsInInbox(ctx, store, files[1].Key)
-	require.NoError(t, err)
-	require.False(t, there)
 }
 
 func TestANameInTheInboxIsTakenOnce(t *testing.T) {
@@ -94,6 +86,39 @@ func TestWhoCanWriteTheBucketCannotKeepTheAgentReading(t *testing.T) {
 	require.Contains(t, files[0].Problem, "at most")
 	require.Empty(t, files[0].Data)
 	require.Empty(t, files[1].Signature)
+}
+
+// One object that nobody can read keeps nobody from reading the others, and no more is held in memory than is of use.
+func TestASignatureThatIsTooLargeIsTheProblemOfItsFileAlone(t *testing.T) {
+	ctx, store := context.Background(), &heavy{Memory: storetest.NewMemory()}
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "reboot", []byte("file"), []byte("signature")))
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "swollen", []byte("file"), []byte("signature")))
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "thick", []byte("file"), make([]byte, 100<<10)))
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "wide", make([]byte, 100<<10), nil))
+	files, _, err := statefile.ReadInbox(ctx, store, "prod")
+	require.NoError(t, err)
+	problems, read := map[string]string{}, 0
+	for _, file := range files {
+		problems[file.Name] = file.Problem
+		read += len(file.Data) + len(file.Signature)
+	}
+	require.Equal(t, map[string]string{
+		"reboot":  "",
+		"swollen": "its signature has 16777217 bytes, and at most 65536 are read",
+		"thick":   "its signature has 102400 bytes, and at most 65536 are read",
+		"wide":    "it has 102400 bytes, and at most 65536 are read",
+	}, problems)
+	require.Less(t, read, 1<<10)
+}
+
+// heavy is a store in which the signature of one operation has grown since it was listed.
+type heavy struct{ *storetest.Memory }
+
+func (h *heavy) Get(ctx context.Context, key, known string) (*statefile.Object, error) {
+	if key == "prod/inbox/swollen.yaml.sig" {
+		return nil, statefile.ErrTooLarge
+	}
+	return h.Memory.Get(ctx, key, known)
 }
 
 func TestNamesThatAreNoLabelsDontReachTheInbox(t *testing.T) {
