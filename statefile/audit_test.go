@@ -3,6 +3,7 @@ package statefile_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -168,6 +169,26 @@ func TestAnAuditThatCanNotBeReadIsAnErrorAndNoProblem(t *testing.T) {
 		}), testSealer(t), "prod")
 		require.ErrorIs(t, err, statefile.ErrUnavailable)
 	}
+}
+
+// A store that fails may take its time to do so, and an audit has thousands of events.
+func TestAStoreThatFailsIsNotAskedForEachOfTheOtherEvents(t *testing.T) {
+	store := storetest.NewMemory()
+	withEvents(t, store)
+	for i := range 200 {
+		_, err := store.Put(t.Context(), event(1000+i), []byte("{}"), statefile.If{})
+		require.NoError(t, err)
+	}
+	var asked atomic.Int32
+	_, err := statefile.VerifyAudit(t.Context(), storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
+		if call.Op != storetest.Get || !strings.Contains(call.Key, "/audit/") {
+			return storetest.None
+		}
+		asked.Add(1)
+		return storetest.Unavailable
+	}), testSealer(t), "prod")
+	require.ErrorIs(t, err, statefile.ErrUnavailable)
+	require.Less(t, asked.Load(), int32(100))
 }
 
 func TestEventsWaitInTheStateWhileTheirObjectsCanNotBeWritten(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // verifyParallel is how many events are read at once.
@@ -80,16 +82,14 @@ func (r *AuditReport) readEvents(ctx context.Context, store Store, sealer *Seale
 		return nil, fmt.Errorf("listing the audit of %s: %w", cluster, err)
 	}
 	found := make(map[uint64]foundEvent, len(keys))
-	var (
-		mu     sync.Mutex
-		failed error
-		group  sync.WaitGroup
-		slots  = make(chan struct{}, verifyParallel)
-	)
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx) // a store that doesn't answer isn't asked for each of the others
+	group.SetLimit(verifyParallel)
 	for _, key := range keys {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			event, content, err := readEvent(ctx, store, sealer, key)
 			mu.Lock()
 			defer mu.Unlock()
@@ -99,15 +99,16 @@ func (r *AuditReport) readEvents(ctx context.Context, store Store, sealer *Seale
 				r.problem("%v", err)
 				found[sequenceOfKey(key)] = foundEvent{}
 			case err != nil:
-				failed = err
+				return err
 			default:
 				found[event.Sequence] = foundEvent{event: event, hash: hashOf(content)}
 			}
+			return nil
 		})
 	}
-	group.Wait()
+	err = group.Wait()
 	slices.Sort(r.Problems)
-	return found, failed
+	return found, err
 }
 
 func sequenceOfKey(key string) uint64 {
