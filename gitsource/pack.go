@@ -17,6 +17,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+
+	"ichor.maesh.dev/internal/wholefile"
 )
 
 const (
@@ -99,7 +101,7 @@ func storePack(ctx context.Context, pack io.Reader, repository string, limit int
 	if err := os.Rename(temp.Name(), name+".pack"); err != nil {
 		return err
 	}
-	if err := writeFileAtomically(name+".idx", index); err != nil {
+	if err := wholefile.Write(name+".idx", index); err != nil {
 		_ = os.Remove(name + ".pack")
 		return err
 	}
@@ -268,7 +270,7 @@ func sweepPacks(repository string) {
 			_, err := os.Stat(filepath.Join(folder, base+".idx"))
 			stray = errors.Is(err, os.ErrNotExist)
 		}
-		if stray || strings.HasPrefix(name, tempPrefix) || strings.HasPrefix(name, ".new-") {
+		if stray || strings.HasPrefix(name, tempPrefix) || strings.HasPrefix(name, wholefile.Prefix) {
 			_ = os.Remove(filepath.Join(folder, name))
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+
+	"ichor.maesh.dev/internal/wholefile"
 )
 
 // Poll asks the server where the branch stands, fetches if it moved, and gives the revision at its tip. While nothing moves
@@ -244,7 +246,7 @@ func (p *poll) clone(ctx context.Context, tip plumbing.Hash) error {
 		if err := os.Rename(fresh, s.clonePath()); err != nil {
 			return err
 		}
-		return syncFolder(s.config.Cache)
+		return wholefile.SyncFolder(s.config.Cache)
 	})
 }
 
@@ -316,7 +318,7 @@ func (p *poll) accept(ctx context.Context, tip plumbing.Hash) (*Revision, error)
 	if err := checkFolders(revision.Tree, s.config.Paths); err != nil {
 		return nil, &pathError{commit: revision.Commit, cause: err}
 	}
-	if err := writeFileAtomically(filepath.Join(s.clonePath(), "HEAD"), []byte(revision.Commit+"\n")); err != nil {
+	if err := wholefile.Write(filepath.Join(s.clonePath(), "HEAD"), []byte(revision.Commit+"\n")); err != nil {
 		return nil, err
 	}
 	err = s.updateRecord(func(r *record) {

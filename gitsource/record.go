@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"ichor.maesh.dev/internal/wholefile"
 )
 
 // recordVersion is the only version of the record that this program writes and reads.
@@ -55,33 +56,7 @@ func (r record) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return writeFileAtomically(path, append(data, '\n'))
-}
-
-func writeFileAtomically(path string, data []byte) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = temp.Close()
-			_ = os.Remove(temp.Name())
-		}
-	}()
-	if _, err := temp.Write(data); err != nil {
-		return err
-	}
-	if err := temp.Sync(); err != nil {
-		return err
-	}
-	if err := temp.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(temp.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
+	return wholefile.Write(path, append(data, '\n'))
 }
 
 // isHash tells whether text is a full SHA-1 in lower-case hex.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"ichor.maesh.dev/internal/wholefile"
 )
 
 // StateRolledBackError says that the state is older than one that was seen before.
@@ -119,25 +121,8 @@ func (w *highWater) save() error {
 	if err != nil {
 		return err
 	}
-	return writeFileAtomic(w.file, append(data, '\n'))
-}
-
-// writeFileAtomic puts content under a name, whole or not at all.
-func writeFileAtomic(name string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(w.file), 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(name), tempPrefix)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name())
-	}
-	return err
+	return wholefile.Write(w.file, append(data, '\n'))
 }

@@ -30,4 +30,12 @@ func TestALockIsHeldOnceAndEndsWithItsFile(t *testing.T) {
 	if got, err := Try(second); !got || err != nil {
 		t.Fatalf("after its holder was closed: %v, %v", got, err)
 	}
+	if err := Release(second); err != nil {
+		t.Fatal(err)
+	}
+	third := open()
+	defer func() { _ = third.Close() }()
+	if got, err := Try(third); !got || err != nil {
+		t.Fatalf("after its holder gave it back: %v, %v", got, err)
+	}
 }

@@ -19,3 +19,6 @@ func Try(file *os.File) (bool, error) {
 	}
 	return false, err
 }
+
+// Release gives a lock back, also while a process that is just being started has the file open too.
+func Release(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.LOCK_UN) }

@@ -20,3 +20,9 @@ func Try(file *os.File) (bool, error) {
 	}
 	return false, err
 }
+
+// Release gives a lock back.
+func Release(file *os.File) error {
+	const whole = ^uint32(0)
+	return windows.UnlockFileEx(windows.Handle(file.Fd()), 0, whole, whole, new(windows.Overlapped))
+}
