@@ -90,10 +90,6 @@ func TestWhatIsNotGivenHasItsDefault(t *testing.T) {
 	require.Equal(t, "v1.13", cluster.ContractVersion())
 	require.Equal(t, RebootsAutomatic, cluster.Rollout.RebootPolicy())
 	require.Equal(t, 10*time.Minute, cluster.Rollout.Drain.Limit())
-	require.Equal(t, 1, cluster.Rollout.UnavailableWorkers(10))
-	require.Equal(t, 2, RolloutSpec{MaxUnavailableWorkers: "25%"}.UnavailableWorkers(11), "shares are rounded down")
-	require.Equal(t, 1, RolloutSpec{MaxUnavailableWorkers: "5%"}.UnavailableWorkers(3), "and are at least one")
-	require.Equal(t, 4, RolloutSpec{MaxUnavailableWorkers: "4"}.UnavailableWorkers(3))
 
 	var backup BackupSpec
 	require.Equal(t, "0 * * * *", backup.Cron())
@@ -106,6 +102,21 @@ func TestWhatIsNotGivenHasItsDefault(t *testing.T) {
 	require.Equal(t, "powerOff", NodeOperation{}.ThenAction())
 	require.True(t, RestoreOperation{}.BumpsRevision())
 	require.Equal(t, "error", Rule{}.SeverityOrError())
+}
+
+func TestAShareOfTheWorkersIsRoundedDownAndAtLeastOne(t *testing.T) {
+	for _, c := range []struct {
+		value       IntOrPercent
+		total, want int
+	}{{"", 10, 1}, {"25%", 11, 2}, {"5%", 3, 1}, {"100%", 3, 3}, {"4", 3, 4}} {
+		got, err := c.value.Of(c.total)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got, "%s of %d", c.value, c.total)
+	}
+	for _, value := range []IntOrPercent{"0", "-1", "x%", "%"} {
+		_, err := value.Of(3)
+		require.Error(t, err, value)
+	}
 }
 
 func TestTheAddressOfAMachineHasThePortOfTalosUnlessOneIsGiven(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"net"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -54,15 +53,6 @@ func (r RolloutSpec) RebootPolicy() RebootPolicy {
 	return r.Reboots
 }
 
-// UnavailableWorkers is how many of a cluster's workers may be unavailable at once: at least 1.
-func (r RolloutSpec) UnavailableWorkers(workers int) int {
-	n, err := r.MaxUnavailableWorkers.Of(workers)
-	if err != nil {
-		return 1 // Load refuses such a value; the careful answer is one.
-	}
-	return n
-}
-
 // Limit is how long a drain may take: timeout, or [DefaultDrainTimeout].
 func (d DrainSpec) Limit() time.Duration {
 	if d.Timeout <= 0 {
@@ -95,15 +85,6 @@ func splitEndpoint(endpoint string) (host, port string) {
 		return host, port
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(endpoint, "["), "]"), ""
-}
-
-// EndpointHost is the host of the cluster's Kubernetes API, without brackets; empty when endpoint is no URL.
-func (c ClusterSpec) EndpointHost() string {
-	u, err := url.Parse(c.Endpoint)
-	if err != nil {
-		return ""
-	}
-	return u.Hostname()
 }
 
 // Cron is the schedule of the backups: schedule, or [DefaultBackupSchedule].

@@ -33,7 +33,6 @@ type Server struct {
 	stop  func()
 
 	requests atomic.Int64
-	packs    atomic.Int64
 
 	mu            sync.Mutex
 	authorization string
@@ -121,9 +120,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "refused: "+r.Header.Get("Authorization"), http.StatusUnauthorized)
 		return
 	}
-	if strings.HasSuffix(r.URL.Path, "/git-upload-pack") {
-		s.packs.Add(1)
-	}
 	handler.ServeHTTP(w, r)
 }
 
@@ -143,11 +139,8 @@ func (s *Server) Handle(handler http.Handler) http.Handler {
 	return was
 }
 
-// Requests counts what the server was asked (HTTP requests or SSH commands), Packs how many packs among that.
+// Requests counts what the server was asked (HTTP requests or SSH commands).
 func (s *Server) Requests() int64 { return s.requests.Load() }
-
-// Packs counts how often the server was asked for objects.
-func (s *Server) Packs() int64 { return s.packs.Load() }
 
 // Start brings the server (back), at the same address.
 func (s *Server) Start() {

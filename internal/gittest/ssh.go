@@ -185,10 +185,7 @@ func (s *SSHServer) uploadPack(channel ssh.Channel, path string) error {
 		return err
 	}
 	go func() {
-		sent, _ := io.Copy(in, channel)
-		if sent > 4 { // more than the flush packet that says goodbye
-			s.packs.Add(1)
-		}
+		_, _ = io.Copy(in, channel)
 		_ = in.Close()
 	}()
 	return command.Wait()
