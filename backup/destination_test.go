@@ -3,7 +3,6 @@ package backup_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -62,12 +61,15 @@ func bucketAt(t *testing.T, server *s3gateway.Child, prefix string) *statefile.B
 	return bucket
 }
 
-func at(text string) time.Time {
-	t, err := time.Parse("2006-01-02 15:04:05", text)
-	if err != nil {
-		panic(err)
-	}
-	return t
+// at and withTrailer are those of the package's own tests.
+var at, withTrailer = backup.At, backup.SnapshotOf
+
+// emptySpool opens a spool in a folder of its own.
+func emptySpool(t *testing.T) *backup.Spool {
+	t.Helper()
+	spool, err := backup.OpenSpool(t.TempDir())
+	require.NoError(t, err)
+	return spool
 }
 
 // member is a control plane whose etcd streams what it is given.
@@ -90,16 +92,10 @@ func follower(name string, data []byte) *member {
 	return &member{name: name, data: data, status: backup.EtcdStatus{MemberID: 2, Leader: 1}}
 }
 
-func withTrailer(body []byte) []byte {
-	sum := sha256.Sum256(body)
-	return append(bytes.Clone(body), sum[:]...)
-}
-
 // take takes a snapshot of a made-up etcd, at a time.
 func take(t *testing.T, c cluster, when time.Time) *backup.Taken {
 	t.Helper()
-	spool, err := backup.OpenSpool(t.TempDir())
-	require.NoError(t, err)
+	spool := emptySpool(t)
 	taken, err := backup.Take(t.Context(), []backup.Node{follower("cp-1", withTrailer(backup.EtcdDatabase(t, 4096, 500, func() int { return 100 })))}, spool,
 		c.owner(t).Passphrase, testclock.NewFakeClock(when))
 	require.NoError(t, err)
@@ -394,8 +390,7 @@ func TestPruningThatIsCutOffAnywhereGoesOn(t *testing.T) {
 }
 
 func TestATornStreamIsNoSnapshotAndTheNextMemberIsAsked(t *testing.T) {
-	spool, err := backup.OpenSpool(t.TempDir())
-	require.NoError(t, err)
+	spool := emptySpool(t)
 	data := withTrailer(backup.EtcdDatabase(t, 4096, 500, func() int { return 100 }))
 	torn := follower("cp-1", data[:len(data)/2])
 	leader := &member{name: "cp-0", data: data, status: backup.EtcdStatus{MemberID: 1, Leader: 1}}
@@ -430,8 +425,7 @@ func (m *mute) EtcdSnapshot(ctx context.Context) (io.ReadCloser, error) {
 }
 
 func TestAStreamThatBringsNothingIsGivenUp(t *testing.T) {
-	spool, err := backup.OpenSpool(t.TempDir())
-	require.NoError(t, err)
+	spool := emptySpool(t)
 	for _, opens := range []bool{false, true} {
 		silent := &mute{member: *follower("cp-1", nil), opens: opens}
 		whole := follower("cp-2", withTrailer(backup.EtcdDatabase(t, 4096, 500, func() int { return 100 })))

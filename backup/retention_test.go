@@ -20,9 +20,9 @@ func hourly(newest time.Time, n int) []Snapshot {
 func kept(list []Snapshot, doomed []string) int { return len(list) - len(doomed) }
 
 func TestRetentionKeepsWhatAnyRuleWants(t *testing.T) {
-	newest := at("2026-11-29 10:00:00")
+	newest := At("2026-11-29 10:00:00")
 	list := hourly(newest, 24*30)
-	past := Guard{Past: at("2026-01-01 00:00:00")}
+	past := Guard{Past: At("2026-01-01 00:00:00")}
 	for _, c := range []struct {
 		name string
 		rule Retention
@@ -46,13 +46,13 @@ func TestRetentionKeepsWhatAnyRuleWants(t *testing.T) {
 }
 
 func TestWhatRetentionMayNotReach(t *testing.T) {
-	newest := at("2026-11-29 10:00:00")
-	old := at("2026-11-29 07:30:00")
+	newest := At("2026-11-29 10:00:00")
+	old := At("2026-11-29 07:30:00")
 	t.Run("the newest that a drill has proved stays", func(t *testing.T) {
 		list := hourly(newest, 5)
 		list[3].Drill = &DrillResult{Passed: true}
 		list[2].Drill = &DrillResult{Passed: false}
-		doomed, why := Prune(list, Retention{Last: 1}, Guard{Past: at("2026-01-01 00:00:00")})
+		doomed, why := Prune(list, Retention{Last: 1}, Guard{Past: At("2026-01-01 00:00:00")})
 		require.Equal(t, []string{list[4].Name, list[2].Name, list[1].Name}, doomed)
 		require.Contains(t, why[0], "the newest that a drill has proved")
 	})
@@ -81,13 +81,13 @@ func TestWhatRetentionMayNotReach(t *testing.T) {
 	t.Run("one that is gone from the bucket doesn't count as the newest", func(t *testing.T) {
 		list := hourly(newest, 3)
 		list[0].Missing = true
-		doomed, _ := Prune(list, Retention{}, Guard{Past: at("2026-01-01 00:00:00")})
+		doomed, _ := Prune(list, Retention{}, Guard{Past: At("2026-01-01 00:00:00")})
 		require.NotContains(t, doomed, list[1].Name)
 	})
 	t.Run("what was let go before is let go again, and counts for nothing", func(t *testing.T) {
 		list := hourly(newest, 4)
 		list[1].Deleting = true
-		doomed, _ := Prune(list, Retention{Last: 2}, Guard{Past: at("2026-01-01 00:00:00")})
+		doomed, _ := Prune(list, Retention{Last: 2}, Guard{Past: At("2026-01-01 00:00:00")})
 		require.Equal(t, []string{list[3].Name, list[1].Name}, doomed)
 	})
 }

@@ -91,8 +91,7 @@ func TestASpoolLeavesAFolderThatOthersUseAsItIs(t *testing.T) {
 }
 
 func TestWhatCannotBeReadIsTheReadersErrorAndNotTheDisks(t *testing.T) {
-	spool, err := backup.OpenSpool(t.TempDir())
-	require.NoError(t, err)
+	spool := emptySpool(t)
 	folder, err := spool.Folder()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, folder.Close()) }()

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func snapshotOf(body []byte) []byte {
+// SnapshotOf puts the trailer behind a body, as Talos streams it.
+func SnapshotOf(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return append(bytes.Clone(body), sum[:]...)
 }
@@ -21,7 +22,7 @@ func TestOnlyAWholeSnapshotPasses(t *testing.T) {
 	for n := range body {
 		body[n] = byte(random.Uint32())
 	}
-	whole := snapshotOf(body)
+	whole := SnapshotOf(body)
 	size, err := CheckTrailer(bytes.NewReader(whole))
 	require.NoError(t, err)
 	require.EqualValues(t, len(whole), size)
@@ -39,14 +40,14 @@ func TestOnlyAWholeSnapshotPasses(t *testing.T) {
 		_, err := CheckTrailer(bytes.NewReader(flipped))
 		require.ErrorIs(t, err, ErrTorn, "flipped at %d", at)
 	}
-	odd := snapshotOf(body[:len(body)-7])
+	odd := SnapshotOf(body[:len(body)-7])
 	_, err = CheckTrailer(bytes.NewReader(odd))
 	require.ErrorIs(t, err, ErrTorn, "its length can't be that of a database")
 }
 
 func TestHowAStreamIsCutIntoPiecesDoesNotMatter(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	whole := snapshotOf(make([]byte, 4*pageAlign))
+	whole := SnapshotOf(make([]byte, 4*pageAlign))
 	for range 500 {
 		check := newTrailer()
 		for rest := whole; len(rest) > 0; {
