@@ -9,6 +9,7 @@ import (
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/keyspace"
+	"ichor.maesh.dev/internal/bytesize"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 )
@@ -122,7 +123,7 @@ func (d *description) restores(restore schema.RestoreOperation) {
 			d.block("a snapshot that the index doesn't list is restored only with --accept-unlisted")
 		}
 	} else {
-		say("%s; %s; etcd's revision %d; taken from %s", line, inBytes(s.Size), s.Revision, nameOr(s.Member, "a control plane"))
+		say("%s; %s; etcd's revision %d; taken from %s", line, bytesize.Text(s.Size), s.Revision, nameOr(s.Member, "a control plane"))
 		switch {
 		case s.Drill == nil:
 			say("no drill has proved it; 'ichor backup drill %s' does, on this machine", s.Name)
@@ -336,11 +337,4 @@ func inDays(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", hours, minutes%60)
 	}
 	return fmt.Sprintf("%dd%dh", hours/24, hours%24)
-}
-
-func inBytes(n int64) string {
-	if n >= 1<<20 {
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }

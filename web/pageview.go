@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"ichor.maesh.dev/internal/bytesize"
 	"ichor.maesh.dev/reconcile"
 	"ichor.maesh.dev/statefile"
 )
@@ -213,7 +214,7 @@ func newBackup(now time.Time, b reconcile.BackupStatus) backupView {
 		b.Drill.Problem = shortened(b.Drill.Problem)
 	}
 	for _, s := range b.Snapshots[:len(b.Snapshots)-v.More] {
-		v.Snapshots = append(v.Snapshots, snapshotView{s, parsedInstant(s.Time, now), bytesText(s.Size)})
+		v.Snapshots = append(v.Snapshots, snapshotView{s, parsedInstant(s.Time, now), bytesize.Text(s.Size)})
 	}
 	return v
 }
@@ -271,16 +272,4 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%d h%s", int(d.Hours()), ago)
 	}
 	return fmt.Sprintf("%d days%s", int(d.Hours()/24), ago)
-}
-
-func bytesText(size int64) string {
-	switch {
-	case size < 1<<10:
-		return fmt.Sprintf("%d B", size)
-	case size < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(size)/(1<<10))
-	case size < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(size)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(size)/(1<<30))
 }
