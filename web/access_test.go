@@ -207,6 +207,31 @@ func TestATokenIsChangedWithoutARestart(t *testing.T) {
 	require.Contains(t, b.log.String(), "nobody is let in")
 }
 
+// A renewed certificate that can't be read is no reason to show none. It is said, once, because the old one will expire.
+func TestACertificateThatCannotBeReadAnewIsSaid(t *testing.T) {
+	authority := newAuthority(t)
+	cert, key := authority.issue(t, "localhost", x509.ExtKeyUsageServerAuth)
+	b := newBench(t, func(c *Config) { c.CertFile, c.KeyFile = cert, key })
+	pair := &keyPair{cert: cert, key: key, clock: b.clock, log: b.config.Log}
+	first, err := pair.get(nil)
+	require.NoError(t, err)
+	good, err := os.ReadFile(cert)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(cert, []byte("half a certif"), 0o600))
+	for range 3 {
+		b.clock.Step(fileAge)
+		shown, err := pair.get(nil)
+		require.NoError(t, err)
+		require.Same(t, first, shown)
+	}
+	require.Equal(t, 1, strings.Count(b.log.String(), "the one before is shown"))
+	require.NoError(t, os.WriteFile(cert, good, 0o600))
+	b.clock.Step(fileAge)
+	shown, err := pair.get(nil)
+	require.NoError(t, err)
+	require.NotSame(t, first, shown)
+}
+
 func TestReadinessTellsStrangersNoNames(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.TokenFile = writeFile(t, token) })
 	b.agent.report.Git = "https://git.internal.example/fleet.git: connection refused"

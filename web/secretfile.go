@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -97,10 +98,13 @@ func (s *secrets) load() ([]string, error) {
 type keyPair struct {
 	cert, key string
 	clock     clock.PassiveClock
+	log       *slog.Logger
 
 	mu   sync.Mutex
 	read time.Time
 	pair *tls.Certificate
+	// said is the problem that was logged last; empty while there is none.
+	said string
 }
 
 // get gives the pair that the files hold. While they can't be read the one before is shown.
@@ -117,7 +121,10 @@ func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
 	if err == nil {
-		k.pair = &pair
+		k.pair, k.said = &pair, ""
+	} else if problem := err.Error(); problem != k.said {
+		k.said = problem
+		k.log.Warn("the certificate of the status page can't be read; the one before is shown until it can", "certificate", k.cert, "key", k.key, "problem", problem)
 	}
 	return k.pair, nil
 }

@@ -157,7 +157,7 @@ func (c Config) tls() (*tls.Config, error) {
 	case c.CertFile == "":
 		return nil, nil
 	}
-	pair := &keyPair{cert: c.CertFile, key: c.KeyFile, clock: c.Clock}
+	pair := &keyPair{cert: c.CertFile, key: c.KeyFile, clock: c.Clock, log: c.Log}
 	if _, err := pair.get(nil); err != nil {
 		return nil, err
 	}
