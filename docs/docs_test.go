@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,10 +26,25 @@ func TestTheIndexNamesEveryPage(t *testing.T) {
 	}
 }
 
+// Who takes over finds each folder of code in the picture of the whole.
+func TestTheArchitectureNamesEveryPackage(t *testing.T) {
+	page, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	for _, pattern := range []string{"../*/*.go", "../cmd/*/*.go", "../internal/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			folder := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../")
+			require.Regexp(t, "`"+regexp.QuoteMeta(folder)+"/?`", string(page))
+		}
+	}
+}
+
 // Every link from one file of the repository to another leads somewhere. docs/kinds holds the anchors, too.
 func TestEveryLinkLeads(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
-	for _, pattern := range []string{"*.md", "kinds/*.md", "../*.md", "../examples/*.md", "../examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", "kinds/*.md", "operations/*.md", "../*.md", "../examples/*.md", "../examples/*/*.md"} {
 		pages, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, pages, pattern)

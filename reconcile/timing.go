@@ -3,7 +3,7 @@ package reconcile
 import "time"
 
 // Timing holds every duration that a decision or the gate rests on. Talos's own constants are behind most of them: it
-// promotes learners for 10 minutes, loops 30 minutes to join, and gives a try 1 minute. docs/architecture.md explains each.
+// promotes learners for 10 minutes, loops 30 minutes to join, and gives a try 1 minute. docs/decisions.md explains each.
 type Timing struct {
 	// LearnerGrace is how long a learner may wait for its promotion; Talos gives up after 10 minutes.
 	LearnerGrace time.Duration

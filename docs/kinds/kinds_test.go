@@ -3,9 +3,11 @@ package kinds_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -21,6 +23,42 @@ func page(t *testing.T, kind string) string {
 	data, err := os.ReadFile(strings.ToLower(kind) + ".md")
 	require.NoError(t, err)
 	return string(data)
+}
+
+// What is read is bounded by what the table says.
+func TestTheTableOfBoundsIsThatOfTheProgram(t *testing.T) {
+	data, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(data), "\n## Bounds\n")
+	require.True(t, found)
+	for _, c := range []struct {
+		row  string
+		want []string
+	}{
+		{"a YAML file", []string{mebibytes(schema.MaxFileSize), counted(schema.MaxDocuments), counted(schema.MaxMarks)}},
+		{"all YAML files under the roots", []string{mebibytes(schema.MaxTotalSize), counted(schema.MaxTotalMarks)}},
+		{"a document", []string{counted(schema.MaxDepth), counted(schema.MaxValues), mebibytes(schema.MaxExpandedSize)}},
+		{"all documents of a file", []string{counted(schema.MaxFileValues)}},
+		{"all documents", []string{counted(schema.MaxTotalValues)}},
+		{"a file that `file:` points to", []string{mebibytes(schema.MaxRefSize)}},
+	} {
+		_, row, found := strings.Cut(table, "| "+c.row+" |")
+		require.True(t, found, c.row)
+		row, _, _ = strings.Cut(row, "\n")
+		for _, want := range c.want {
+			require.Contains(t, row, want, c.row)
+		}
+	}
+}
+
+func mebibytes(n int) string { return fmt.Sprintf("%d MiB", n>>20) }
+
+// counted writes a number as pages do: 300,000.
+func counted(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", counted(n/1000), n%1000)
 }
 
 func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
