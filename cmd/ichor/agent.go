@@ -110,18 +110,9 @@ func (a *app) runAgent(ctx context.Context, f *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := f.commits.check(&f.signers); err != nil {
-		return err
-	}
-	networks, err := parseNetworks(f.trusted)
+	networks, err := f.check()
 	if err != nil {
 		return err
-	}
-	if f.git.URL == "" {
-		return cannot(errors.New("which repository to watch was not said"), "give --repo URL")
-	}
-	if f.shards < 1 || f.shards > 1024 {
-		return cannot(fmt.Errorf("--shards %d is not possible", f.shards), "give a number from 1 to 1024")
 	}
 	if f.git.Cache, err = cacheFolder(f.git.Cache); err != nil {
 		return err
@@ -152,38 +143,65 @@ func (a *app) runAgent(ctx context.Context, f *agentFlags) error {
 		return cannot(scrubber.Error(err), "")
 	}
 	defer source.Close()
-	engine, err := a.engine()
+	config, err := f.config(ctx, a, store, log, scrubber)
 	if err != nil {
 		return err
 	}
-	if _, err := f.signers.load(); err != nil {
-		return err
-	}
-	if _, err := f.commits.load(); err != nil {
-		return err
-	}
-	config := reconcile.Config{
-		Source: source, Validator: engine, Paths: f.git.Paths, AllowRewind: f.allowRewind, PollInterval: f.interval,
-		Identities: f.identities(), StateEndpoint: storeHost(store), Mark: statefile.LocationHash(store), TrustedNetworks: networks, SingleAgent: f.single,
-		Timing: reconcile.DefaultTiming().Scaled(f.timeScale), RecoveryTiming: recovery.DefaultTiming().Scaled(f.timeScale), RecoverFlags: f.recoverFlags(), Clock: a.clock, Clocks: statefile.SystemClocks(), Log: log, Scrubber: scrubber,
-		OpenNodes: func(bundle *talos.Bundle) reconcile.Nodes {
-			return reconcile.TalosNodes(talos.NewClient(bundle, talos.ClientOptions{Clock: a.clock, Scrubber: scrubber}))
-		},
-		OpenKubernetes: reconcile.OpenKubernetes(a.clock.Now),
-	}
-	if err := f.work(ctx, a, &config, store); err != nil {
-		return err
-	}
-	f.operate(&config, store)
-	if config.Backups, err = f.keep(scrubber, store); err != nil {
-		return err
-	}
+	config.Source, config.TrustedNetworks = source, networks
 	agent := reconcile.New(config)
 	if f.once {
 		return a.agentOnce(ctx, agent)
 	}
 	page.attach(agent, store, source)
 	return agent.Run(ctx)
+}
+
+// check refuses flags that can't be, and gives the networks that are trusted.
+func (f *agentFlags) check() ([]netip.Prefix, error) {
+	if err := f.commits.check(&f.signers); err != nil {
+		return nil, err
+	}
+	networks, err := parseNetworks(f.trusted)
+	if err != nil {
+		return nil, err
+	}
+	if f.git.URL == "" {
+		return nil, cannot(errors.New("which repository to watch was not said"), "give --repo URL")
+	}
+	if f.shards < 1 || f.shards > statefile.MaxShards {
+		return nil, cannot(fmt.Errorf("--shards %d is not possible", f.shards), fmt.Sprintf("give a number from 1 to %d", statefile.MaxShards))
+	}
+	return networks, nil
+}
+
+// config is what the agent works with, but for its source.
+func (f *agentFlags) config(ctx context.Context, a *app, store statefile.Store, log *slog.Logger, scrubber *scrub.Scrubber) (reconcile.Config, error) {
+	engine, err := a.engine()
+	if err != nil {
+		return reconcile.Config{}, err
+	}
+	if _, err := f.signers.load(); err != nil {
+		return reconcile.Config{}, err
+	}
+	if _, err := f.commits.load(); err != nil {
+		return reconcile.Config{}, err
+	}
+	config := reconcile.Config{
+		Validator: engine, Paths: f.git.Paths, AllowRewind: f.allowRewind, PollInterval: f.interval,
+		Identities: f.identities(), StateEndpoint: storeHost(store), Mark: statefile.LocationHash(store), SingleAgent: f.single,
+		Timing: reconcile.DefaultTiming().Scaled(f.timeScale), RecoveryTiming: recovery.DefaultTiming().Scaled(f.timeScale), RecoverFlags: f.recoverFlags(),
+		Clock: a.clock, Clocks: statefile.SystemClocks(), Log: log, Scrubber: scrubber,
+		OpenNodes: func(bundle *talos.Bundle) reconcile.Nodes {
+			return reconcile.TalosNodes(talos.NewClient(bundle, talos.ClientOptions{Clock: a.clock, Scrubber: scrubber}))
+		},
+		OpenKubernetes: reconcile.OpenKubernetes(a.clock.Now),
+	}
+	if err := f.work(ctx, a, &config, store); err != nil {
+		return reconcile.Config{}, err
+	}
+	f.operate(&config, store)
+	config.Backups, err = f.keep(scrubber, store)
+	return config, err
 }
 
 // recoverFlags are those with which 'ichor restore --recover-cluster' reaches the same state and opens the same files.
@@ -202,7 +220,7 @@ func (f *agentFlags) hideGitSecrets(scrubber *scrub.Scrubber) {
 		scrubber.Add(password)
 	}
 	for _, file := range []string{f.git.TokenFile, f.git.PasswordFile, f.git.SSHPassphraseFile} {
-		if text, err := os.ReadFile(file); file != "" && err == nil && len(text) < 1<<16 {
+		if text, err := readAtMost(file, 1<<16); file != "" && err == nil {
 			scrubber.Add(strings.TrimSpace(string(text)))
 		}
 	}
@@ -344,7 +362,7 @@ func (f *agentFlags) prove(ctx context.Context, store statefile.Store, log *slog
 
 // identities reads the identity files anew each time they changed, so that a corrected one is used without a restart.
 func (f *agentFlags) identities() func() (*sealed.Identities, error) {
-	loader := &identityLoader{files: f.state.identities}
+	loader := &fileLoader[*sealed.Identities]{what: "--age-identity", files: f.state.identities, read: f.state.load}
 	return loader.load
 }
 

@@ -63,8 +63,8 @@ the cluster's secrets bundle. It ends with 0 when all is whole, and 1 when not.`
 }
 
 func (a *app) verifyAudits(ctx context.Context, f *auditFlags, clusters []string) error {
-	if f.output != "text" && f.output != "json" {
-		return usageError(fmt.Errorf("-o %s is not known", f.output), "want text or json")
+	if err := checkOutput(f.output, "text", "json"); err != nil {
+		return err
 	}
 	scrubber := scrub.New()
 	store, err := f.state.open(ctx, scrubber, false)

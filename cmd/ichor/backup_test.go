@@ -157,9 +157,8 @@ func flipBit(path string, offset int64) error {
 	return err
 }
 
-func TestSizesAndAgesReadWell(t *testing.T) {
+func TestAgesReadWell(t *testing.T) {
 	for want, got := range map[string]string{
-		"512 B": byteSize(512), "1.5 KiB": byteSize(1536), "3.0 MiB": byteSize(3 << 20), "2.0 GiB": byteSize(2 << 30),
 		"59s": shortAge(59 * time.Second), "5m": shortAge(5*time.Minute + 30*time.Second), "47h05m": shortAge(47*time.Hour + 5*time.Minute),
 		"3d2h": shortAge(74 * time.Hour), "in the future": shortAge(-time.Second),
 	} {

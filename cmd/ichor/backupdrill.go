@@ -37,7 +37,7 @@ when that can't be told.`,
   ichor backup drill --bundle secrets.yaml --file etcd-20261129T100000Z.snapshot.age`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(a, f.output); err != nil {
+			if err := checkOutput(f.output, "text", "json"); err != nil {
 				return err
 			}
 			return a.drillBackup(cmd, f, args)

@@ -39,7 +39,7 @@ func (f *backupFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.fleet, "fleet", ".", "a checkout of the fleet repository")
 	flags.StringVar(&f.cluster, "cluster", "", "the cluster, where the checkout holds several")
 	flags.StringVar(&f.backup, "backup", "", "the TalosEtcdBackup, where the cluster has several")
-	flags.StringArrayVar(&f.identities, "age-identity", nil, "file with an age identity or SSH key that opens sealed files (may be repeated)")
+	flags.StringSliceVar(&f.identities, "age-identity", nil, "file with an age identity or SSH key that opens sealed files (may be repeated)")
 	flags.StringVar(&f.bundle, "bundle", "", "the cluster's secrets bundle, sealed or not, instead of the checkout's")
 	flags.StringVar(&f.from, "from", "", "where the snapshots are, as s3://bucket/prefix, instead of the checkout's TalosEtcdBackup")
 	flags.StringVar(&f.endpoint, "s3-endpoint", "", "with --from: URL of the S3 server, if it isn't AWS's")
@@ -70,7 +70,7 @@ func (f *backupFlags) loadAll(cmd *cobra.Command) (err error) {
 		return cannot(fmt.Errorf("--age-identity: %w", err), "")
 	}
 	if f.bundle == "" || f.from == "" && f.file == "" {
-		f.tree, _ = schema.Load(os.DirFS(f.fleet), []string{"."})
+		f.tree, _ = loadTree(f.fleet)
 	}
 	if err := f.loadOwner(); err != nil {
 		return err
@@ -177,18 +177,8 @@ func (f *backupFlags) loadBucket() (err error) {
 		return err
 	}
 	if f.keyFile != "" {
-		data, err := os.ReadFile(f.keyFile)
-		if err == nil {
-			data, _, err = f.opened.Open(f.keyFile, data)
-		}
-		if err == nil {
-			f.config.Credentials, err = statefile.ParseS3Credentials(data)
-		}
-		if err != nil {
+		if err := useS3Keys(&f.config, f.keyFile, f.opened); err != nil {
 			return cannot(fmt.Errorf("--s3-credentials %s: %w", f.keyFile, err), "")
-		}
-		if len(f.config.CA) == 0 {
-			f.config.CA = f.config.Credentials.CA
 		}
 	}
 	if keys := f.config.Credentials; keys != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/internal/bytesize"
 	"ichor.maesh.dev/internal/diskspace"
 )
 
@@ -36,7 +37,7 @@ The file is there as a whole and checked, or not at all; it is readable by you a
   ichor backup get etcd-20261129T100000Z.snapshot.age --decrypt --out etcd.snapshot --fleet . --age-identity key.txt`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(a, f.output); err != nil {
+			if err := checkOutput(f.output, "text", "json"); err != nil {
 				return err
 			}
 			return a.getBackup(cmd, f, args)
@@ -122,7 +123,7 @@ func needRoom(folder string, size int64) error {
 		return cannot(err, "name a folder that is there with --out")
 	}
 	if free < size {
-		return cannot(fmt.Errorf("the snapshot has %s, and %s has room for %s", byteSize(size), folder, byteSize(free)), "make room, or write elsewhere with --out")
+		return cannot(fmt.Errorf("the snapshot has %s, and %s has room for %s", bytesize.Text(size), folder, bytesize.Text(free)), "make room, or write elsewhere with --out")
 	}
 	return nil
 }

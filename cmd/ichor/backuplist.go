@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/internal/bytesize"
 )
 
 func (a *app) backupListCommand() *cobra.Command {
@@ -29,8 +30,8 @@ It ends with 1 when a snapshot is missing or foreign, when the index can't be tr
   ichor backup list --bundle secrets.age --age-identity key.txt --from s3://talos-backups/prod --s3-endpoint https://s3.example.com`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return usageError(fmt.Errorf("-o %s is not known", a.clean(output)), "want table or json")
+			if err := checkOutput(output, "table", "json"); err != nil {
+				return err
 			}
 			return a.listBackups(cmd, f, output)
 		},
@@ -157,9 +158,9 @@ func (a *app) printBackups(answer backupList) error {
 	table := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tAGE\tSIZE\tREVISION\tTALOS\tKUBERNETES\tDRILLED\tSTATE")
 	for _, s := range answer.Snapshots {
-		size, revision := byteSize(s.SealedSize), "-"
+		size, revision := bytesize.Text(s.SealedSize), "-"
 		if s.Revision > 0 {
-			size, revision = byteSize(s.Size), fmt.Sprint(s.Revision)
+			size, revision = bytesize.Text(s.Size), fmt.Sprint(s.Revision)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, shortAge(time.Duration(s.AgeSeconds)*time.Second), size, revision,
 			dash(a.clean(s.TalosVersion)), dash(a.clean(s.KubernetesVersion)), drilledText(s.Drill), s.State)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/internal/bytesize"
 )
 
 func (a *app) backupVerifyCommand() *cobra.Command {
@@ -24,7 +25,7 @@ It ends with 1 when the snapshot is no good or not there, and 2 when that can't 
   ichor backup verify --bundle secrets.yaml --file etcd-20261129T100000Z.snapshot.age`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(a, output); err != nil {
+			if err := checkOutput(output, "text", "json"); err != nil {
 				return err
 			}
 			return a.verifyBackup(cmd, f, args, output)
@@ -65,7 +66,7 @@ func (a *app) verifyBackup(cmd *cobra.Command, f *backupFlags, args []string, ou
 	if output == "json" {
 		return json.NewEncoder(a.out).Encode(answer)
 	}
-	fmt.Fprintf(a.out, "%s is whole: %s, revision %d, SHA-256 of the stored object %s%s\n", a.clean(answer.Name), byteSize(size), revision, answer.SHA256, listedText(answer.Listed))
+	fmt.Fprintf(a.out, "%s is whole: %s, revision %d, SHA-256 of the stored object %s%s\n", a.clean(answer.Name), bytesize.Text(size), revision, answer.SHA256, listedText(answer.Listed))
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (a *app) openCluster(folder, name string, files []string) (*schema.Fleet, *
 	if err != nil {
 		return nil, nil, nil, cannot(err, "")
 	}
-	fleet, _ := schema.Load(os.DirFS(folder), []string{"."})
+	fleet, _ := loadTree(folder)
 	cluster := fleet.Cluster(name)
 	if cluster == nil {
 		return nil, nil, nil, cannot(fmt.Errorf("%s holds no TalosCluster %s that can be read", folder, a.clean(name)), "name a checkout with --fleet; 'ichor validate' says what can't be read")
@@ -66,7 +66,7 @@ func (a *app) writeCredential(c credential) error {
 		_, err := a.out.Write(c.text)
 		return err
 	}
-	old, err := os.ReadFile(c.out)
+	old, err := readAtMost(c.out, maxSecretFile) // a pipe would be waited for
 	if err == nil && !c.replaces(old, c.cluster) {
 		return answerNo(fmt.Errorf("%s exists and is not a %s of %s alone", c.out, c.what, a.clean(c.cluster)), "write to another file, and "+c.merge)
 	}

@@ -83,6 +83,7 @@ func (a *app) openDesk(ctx context.Context, f *deskFlags, needRemote bool) (*des
 		d.why = d.readTip(ctx, f)
 	}
 	if errors.Is(d.why, errNoSuchBranch) {
+		d.close()
 		return nil, cannot(d.why, "name the one that the agent watches with --watched")
 	}
 	if d.why != nil {

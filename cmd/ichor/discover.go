@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ichor.maesh.dev/internal/addresses"
+	"ichor.maesh.dev/internal/bytesize"
 	"ichor.maesh.dev/internal/scaffold"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/talos"
@@ -73,9 +74,10 @@ It ends with 0 when a machine was found and 1 when none was.`,
 }
 
 func (a *app) runDiscover(ctx context.Context, f *discoverFlags, args []string) error {
+	if err := checkOutput(f.output, "yaml", "json"); err != nil {
+		return err
+	}
 	switch {
-	case f.output != "yaml" && f.output != "json":
-		return usageError(fmt.Errorf("-o %s is not known", f.output), "use yaml or json")
 	case f.role != "" && f.role != string(schema.RoleControlPlane) && f.role != string(schema.RoleWorker):
 		return usageError(fmt.Errorf("--role %s is not known", f.role), "use controlplane or worker")
 	case f.parallel < 1 || f.parallel > 1024:
@@ -263,7 +265,7 @@ func notes(m discoveredMachine) []string {
 		lines = append(lines, strings.Join(about, ", "))
 	}
 	for _, d := range m.Disks {
-		line := fmt.Sprintf("disk %s, %s", d.Path, bytesText(d.Size))
+		line := fmt.Sprintf("disk %s, %s", d.Path, bytesize.Text(d.Size))
 		for _, part := range []struct{ name, value string }{{"model", d.Model}, {"serial", d.Serial}, {"wwid", d.WWID}} {
 			if part.value != "" {
 				line += ", " + part.name + " " + part.value
@@ -280,16 +282,6 @@ func notes(m discoveredMachine) []string {
 		lines = append(lines, line)
 	}
 	return lines
-}
-
-// bytesText gives a size in the largest binary unit that keeps it above 1.
-func bytesText(size uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	value, unit := float64(size), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value, unit = value/1024, unit+1
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + units[unit]
 }
 
 // reportProgress says every two seconds how far it is: on one line of a terminal, on lines of their own elsewhere. The channel

@@ -13,7 +13,8 @@ func environmentName(flag string) string {
 	return "ICHOR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// flagsFromEnvironment sets every flag that was not given from its ICHOR_* twin. A list is separated by commas.
+// flagsFromEnvironment sets every flag that was not given from its ICHOR_* twin. A list is separated by commas, but where an entry may hold some: then
+// the twin gives one.
 func flagsFromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
 	var failed error
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {

@@ -158,8 +158,11 @@ func (u *undoing) write(name string, data []byte, mode fs.FileMode) error {
 	if _, err := os.Lstat(name); err == nil {
 		return &fs.PathError{Op: "write", Path: name, Err: fs.ErrExist}
 	}
-	u.made = append(u.made, name)
-	return writeNew(name, data, mode)
+	err := writeNew(name, data, mode)
+	if !errors.Is(err, fs.ErrExist) { // who made it meanwhile keeps it
+		u.made = append(u.made, name)
+	}
+	return err
 }
 
 // makeFolder makes a folder and those above it.

@@ -26,6 +26,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // what doesn't hear the first Ctrl-C is ended by the second
 	app := &app{
 		terminal: newTerminal(os.Stdin, os.Stdout, os.Stderr),
 		clock:    clock.RealClock{},

@@ -97,8 +97,8 @@ func (l *opLook) sealer(f *stateFlags) func(string) (*statefile.Sealer, error) {
 
 // lookAtOperations reads the repository, where there is one, and the state, where it is named.
 func (a *app) lookAtOperations(ctx context.Context, f *opLookFlags) (*opLook, error) {
-	if f.output != "text" && f.output != "json" && f.output != "yaml" {
-		return nil, usageError(fmt.Errorf("-o %s is not known", a.clean(f.output)), "want text, json or yaml")
+	if err := checkOutput(f.output, "text", "json", "yaml"); err != nil {
+		return nil, err
 	}
 	l := &opLook{scrubber: scrub.New()}
 	var err error

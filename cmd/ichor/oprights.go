@@ -3,14 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"ichor.maesh.dev/operation"
-	"ichor.maesh.dev/schema"
 )
 
 // opRightsFlags are the command line of op rights.
@@ -56,7 +54,7 @@ nobody may sign anything.`,
 }
 
 func (a *app) opRights(f *opRightsFlags) error {
-	if err := checkOutput(a, f.output); err != nil {
+	if err := checkOutput(f.output, "text", "json"); err != nil {
 		return err
 	}
 	signers, err := f.signers.mustLoad()
@@ -65,7 +63,7 @@ func (a *app) opRights(f *opRightsFlags) error {
 	}
 	clusters := f.clusters
 	if len(clusters) == 0 {
-		fleet, _ := schema.Load(os.DirFS(f.fleet), []string{"."})
+		fleet, _ := loadTree(f.fleet)
 		for _, cluster := range fleet.Clusters {
 			clusters = append(clusters, cluster.Metadata.Name)
 		}

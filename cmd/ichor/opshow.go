@@ -42,6 +42,9 @@ func (a *app) opShow(ctx context.Context, f *opShowFlags, name string) error {
 	if f.follow.follow && f.state.url == "" && f.follow.agent == "" {
 		return usageError(fmt.Errorf("--follow reads the state, and where that is was not said"), "give --state URL, or --agent URL of a running agent, as in http://127.0.0.1:4246")
 	}
+	if f.follow.follow && f.output != "text" {
+		return usageError(fmt.Errorf("--follow prints a line a step, and not %s", f.output), "leave --follow or -o out")
+	}
 	l, err := a.lookAtOperations(ctx, &f.opLookFlags)
 	if err != nil {
 		return err

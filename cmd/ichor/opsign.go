@@ -73,11 +73,11 @@ func (a *app) opSign(ctx context.Context, f *opSignFlags, file string) error {
 	}
 	namespace := operation.Namespaces(op.Spec, override)[0]
 	armoured, err := operation.Sign(data, namespace, signer)
+	if stopped := ctx.Err(); stopped != nil {
+		return cannot(fmt.Errorf("it was stopped, and nothing was written: %w", stopped), "")
+	}
 	if err != nil {
 		return cannot(err, "")
-	}
-	if err := ctx.Err(); err != nil {
-		return cannot(fmt.Errorf("it was stopped, and nothing was written: %w", err), "")
 	}
 	if now, err := readOperation(file); err != nil || !bytes.Equal(now, data) {
 		return answerNo(fmt.Errorf("%s changed while it was being signed, and nothing was written", file), "read it again, and sign what it says now")
@@ -151,14 +151,14 @@ func (a *app) signer(ctx context.Context, f *opSignFlags) (ssh.Signer, error) {
 
 func (a *app) keyOrAgent(ctx context.Context, f *opSignFlags) (ssh.Signer, error) {
 	if f.key == "" {
-		return a.agentSigner(nil, nil)
+		return a.agentSigner(ctx, nil, nil)
 	}
 	text, err := readAtMost(f.key, maxOperation)
 	if err != nil {
 		return nil, cannot(fmt.Errorf("--key: %w", err), "give a private key, or a public key of the SSH agent")
 	}
 	if public, _, _, _, err := ssh.ParseAuthorizedKey(text); err == nil {
-		return a.agentSigner(public, text)
+		return a.agentSigner(ctx, public, text)
 	}
 	signer, err := operation.KeySigner(text, func() ([]byte, error) {
 		return a.askPassphrase(ctx, fmt.Sprintf("passphrase of %s: ", a.clean(f.key)))
@@ -170,22 +170,24 @@ func (a *app) keyOrAgent(ctx context.Context, f *opSignFlags) (ssh.Signer, error
 }
 
 // agentSigner has the SSH agent sign, with the key that is asked for. For a certificate the agent need only hold its key.
-func (a *app) agentSigner(public ssh.PublicKey, text []byte) (ssh.Signer, error) {
+func (a *app) agentSigner(ctx context.Context, public ssh.PublicKey, text []byte) (ssh.Signer, error) {
 	socket := a.getenv("SSH_AUTH_SOCK")
 	if socket == "" {
 		return nil, cannot(errors.New("no SSH agent is running here (SSH_AUTH_SOCK is not set)"), "name a private key with --key FILE, or start an agent and add a key with ssh-add")
 	}
-	connection, err := net.Dial("unix", socket)
+	connection, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return nil, cannot(fmt.Errorf("the SSH agent doesn't answer: %w", err), "name a private key with --key FILE, or start an agent")
 	}
-	// It is asked for the signature later, and hung up on with the end of the program.
+	// It is asked for the signature later, and hung up on with the end of the program, or when that is stopped: an agent that waits for a touch
+	// of a security key, or hangs, gives no answer by itself.
+	context.AfterFunc(ctx, func() { _ = connection.Close() })
 	held := agent.NewClient(connection)
 	certificate, ok := public.(*ssh.Certificate)
 	if !ok {
 		signer, err := operation.AgentSigner(held, public)
 		if err != nil {
-			return nil, cannot(err, agentHint(public))
+			return nil, agentRefused(ctx, err, public)
 		}
 		return signer, nil
 	}
@@ -194,7 +196,7 @@ func (a *app) agentSigner(public ssh.PublicKey, text []byte) (ssh.Signer, error)
 	}
 	signer, err := operation.AgentSigner(held, certificate.Key)
 	if err != nil {
-		return nil, cannot(err, agentHint(public))
+		return nil, agentRefused(ctx, err, public)
 	}
 	with, err := operation.CertificateSigner(signer, bytes.TrimSpace(text))
 	if err != nil {
@@ -203,9 +205,13 @@ func (a *app) agentSigner(public ssh.PublicKey, text []byte) (ssh.Signer, error)
 	return with, nil
 }
 
-func agentHint(public ssh.PublicKey) string {
-	if public == nil {
-		return "pick one with --key and its public key, as in --key ~/.ssh/id_ed25519.pub, or name a private key"
+// agentRefused says what to do where the SSH agent doesn't sign.
+func agentRefused(ctx context.Context, err error, public ssh.PublicKey) error {
+	switch {
+	case ctx.Err() != nil:
+		return cannot(fmt.Errorf("it was stopped while the SSH agent was asked, and nothing was signed: %w", ctx.Err()), "")
+	case public == nil:
+		return cannot(err, "pick one with --key and its public key, as in --key ~/.ssh/id_ed25519.pub, or name a private key")
 	}
-	return "add it with ssh-add, or name the private key with --key"
+	return cannot(err, "add it with ssh-add, or name the private key with --key")
 }

@@ -82,7 +82,7 @@ the agent alone knows.`,
 }
 
 func (a *app) opVerify(f *opVerifyFlags, file string) error {
-	if err := checkOutput(a, f.output); err != nil {
+	if err := checkOutput(f.output, "text", "json"); err != nil {
 		return err
 	}
 	now := a.clock.Now()

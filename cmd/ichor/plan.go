@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -72,11 +70,11 @@ something would change.`,
 }
 
 func (a *app) plan(ctx context.Context, f *planFlags, path string) error {
+	if err := checkOutput(f.output, "text", "markdown", "json"); err != nil {
+		return err
+	}
 	write := map[string]func(*plan.Report, io.Writer) error{"text": (*plan.Report).WriteText, "markdown": (*plan.Report).WriteMarkdown,
 		"json": (*plan.Report).WriteJSON}[f.output]
-	if write == nil {
-		return usageError(fmt.Errorf("-o %s is not known", f.output), "use text, markdown or json")
-	}
 	// One that the environment gives is for the commands that need it.
 	if f.state.url != "" && !f.live && a.getenv(environmentName("state")) == "" {
 		return usageError(errors.New("--state is read only with --live"), "give --live too")
@@ -147,18 +145,13 @@ func judge(engine *validate.Engine, old *schema.Fleet, proposal validate.Proposa
 	return findings, nil
 }
 
-// look opens what --live reads. Nothing is written to it: a folder that isn't there is not made.
+// look opens what --live reads. Nothing is written to it.
 func (f *planFlags) look(ctx context.Context, a *app, scrubber *scrub.Scrubber) (func(), *plan.Look, error) {
 	look := &plan.Look{Nodes: func(bundle *talos.Bundle) plan.Nodes {
 		return plan.TalosNodes(talos.NewClient(bundle, talos.ClientOptions{Clock: a.clock, Scrubber: scrubber}))
 	}}
 	if f.state.url == "" {
 		return func() {}, look, nil
-	}
-	if where, err := statefile.ParseStoreURL(f.state.url); err == nil && where.Folder != "" {
-		if _, err := os.Stat(where.Folder); err != nil {
-			return nil, nil, cannot(fmt.Errorf("--state: %w", err), "name the folder that the agent is started with")
-		}
 	}
 	store, err := f.state.open(ctx, scrubber, false)
 	if err != nil {

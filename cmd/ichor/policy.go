@@ -43,8 +43,8 @@ something else, and 2 when a path can't be read or a file holds no case.`,
 		Example: "  ichor policy test policies\n  ichor policy test policies/house.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if f.output != "text" && f.output != "json" {
-				return usageError(fmt.Errorf("-o %s is not known", f.output), "use text or json")
+			if err := checkOutput(f.output, "text", "json"); err != nil {
+				return err
 			}
 			engine, err := a.engine()
 			if err != nil {

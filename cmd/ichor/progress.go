@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"ichor.maesh.dev/internal/bytesize"
 )
 
 // How often progress is shown: a line that is written over on a terminal, a new line elsewhere.
@@ -52,7 +54,7 @@ func (p *progressReader) Read(b []byte) (int, error) {
 }
 
 func (p *progressReader) show() {
-	text := fmt.Sprintf("reading %s: %s of %s", p.app.clean(p.name), byteSize(p.done), byteSize(p.total))
+	text := fmt.Sprintf("reading %s: %s of %s", p.app.clean(p.name), bytesize.Text(p.done), bytesize.Text(p.total))
 	if p.terminal {
 		fmt.Fprintf(p.app.err, "\r\x1b[K%s", text)
 		return
@@ -66,17 +68,4 @@ func (p *progressReader) Close() error {
 		fmt.Fprint(p.app.err, "\r\x1b[K")
 	}
 	return p.ReadCloser.Close()
-}
-
-// byteSize is a number of bytes for people.
-func byteSize(bytes int64) string {
-	switch {
-	case bytes >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
-	case bytes >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
-	case bytes >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
-	}
-	return fmt.Sprintf("%d B", bytes)
 }

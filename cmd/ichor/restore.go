@@ -108,27 +108,27 @@ func (f *restoreFlags) goesOn(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// commandLine is the command as it was given, to be typed again.
-func commandLine(cmd *cobra.Command) string {
-	parts := []string{cmd.CommandPath(), "--recover-cluster"}
+// commandLine is the command as it was given, to be typed again, without some of its flags.
+func commandLine(cmd *cobra.Command, without ...string) string {
+	parts := []string{"ichor restore", "--recover-cluster"}
+	without = append(without, "recover-cluster", "start-over") // the first is there already, and the second would give up what goes on
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		if flag.Name == "recover-cluster" || flag.Name == "start-over" {
-			return // the first is there already, and the second would give up what goes on
+		if slices.Contains(without, flag.Name) {
+			return
 		}
 		values := []string{flag.Value.String()}
 		if list, ok := flag.Value.(pflag.SliceValue); ok {
 			values = list.GetSlice()
 		}
 		for _, value := range values {
-			if flag.Value.Type() == "bool" {
-				if value == "false" {
-					parts = append(parts, "--"+flag.Name+"=false")
-				} else {
-					parts = append(parts, "--"+flag.Name)
-				}
-				continue
+			switch {
+			case flag.Value.Type() == "bool" && value == "true":
+				parts = append(parts, "--"+flag.Name)
+			case flag.Value.Type() == "bool":
+				parts = append(parts, "--"+flag.Name+"="+value)
+			default:
+				parts = append(parts, "--"+flag.Name, quoted(value))
 			}
-			parts = append(parts, "--"+flag.Name, quoted(value))
 		}
 	})
 	return strings.Join(parts, " ")
@@ -137,7 +137,7 @@ func commandLine(cmd *cobra.Command) string {
 // quoted is a word for a shell.
 func quoted(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@", r)
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%", r)
 	}) {
 		return word
 	}

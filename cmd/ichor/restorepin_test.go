@@ -256,7 +256,7 @@ func TestWhateverBreaksARecoveryOffTheLastLineIsTheCommandThatGoesOn(t *testing.
 			require.ErrorAs(t, r.brokenOff(test.err), &exit)
 			require.Equal(t, test.code, exit.code)
 			require.Equal(t, test.says, exit.err.Error())
-			require.Equal(t, "it goes on with: ichor restore --cluster prod --fleet 'my fleet' --recover-cluster --state s3://ichor/prod --without cp-3", exit.hint)
+			require.Equal(t, "it goes on with: ichor restore --recover-cluster --cluster prod --fleet 'my fleet' --state s3://ichor/prod --without cp-3", exit.hint)
 		})
 	}
 }

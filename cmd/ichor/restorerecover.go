@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/revision"
@@ -85,13 +83,9 @@ func (r *recoverer) open(ctx context.Context) (err error) {
 	if !r.fleeted {
 		return nil
 	}
-	var networks []netip.Prefix
-	for _, text := range r.trusted {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return usageError(fmt.Errorf("--trust-maintenance-network %s is not a network", text), "write it as in 10.0.0.0/24")
-		}
-		networks = append(networks, network.Masked())
+	networks, err := parseNetworks(r.trusted)
+	if err != nil {
+		return err
 	}
 	cluster, err := r.findCluster()
 	if err != nil {
@@ -404,42 +398,7 @@ func (r *recoverer) kubernetes(m *recovery.Marker) (recovery.Kubernetes, error) 
 }
 
 // again is the command that goes on: what was given, but for what the marker keeps and what must be said anew.
-func (r *recoverer) again() string {
-	text := "ichor restore"
-	r.cmd.Flags().Visit(func(f *pflag.Flag) {
-		switch f.Name {
-		case "confirm", "start-over", "wipe", "snapshot", "yes":
-			return
-		}
-		values := []string{f.Value.String()}
-		if list, is := f.Value.(pflag.SliceValue); is {
-			values = list.GetSlice()
-		}
-		for _, value := range values {
-			text += " --" + f.Name
-			if f.Value.Type() == "bool" && value == "true" {
-				continue
-			}
-			if f.Value.Type() == "bool" || f.NoOptDefVal != "" {
-				text += "=" + shellWord(value)
-				continue
-			}
-			text += " " + shellWord(value)
-		}
-	})
-	return text
-}
-
-// shellWord quotes a value for a shell where that is needed.
-func shellWord(value string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r)
-	}
-	if value != "" && strings.IndexFunc(value, func(r rune) bool { return !plain(r) }) < 0 {
-		return value
-	}
-	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
-}
+func (r *recoverer) again() string { return commandLine(r.cmd, "confirm", "wipe", "snapshot") }
 
 // takeFence takes the cluster lock where there is a state, and waits for what an agent had begun.
 func (r *recoverer) takeFence(ctx context.Context, m *recovery.Marker) (recovery.Fence, error) {

@@ -68,7 +68,7 @@ func (f *runOpFlags) addConfirm(cmd *cobra.Command, what string) {
 
 // check refuses flags that exclude each other.
 func (f *runOpFlags) check(a *app) error {
-	if err := checkOutput(a, f.output); err != nil {
+	if err := checkOutput(f.output, "text", "json"); err != nil {
 		return err
 	}
 	if f.restore != nil {

@@ -19,13 +19,13 @@ func (r *runOpRun) signDraft(ctx context.Context, signers *operation.AllowedSign
 		return nil, err
 	}
 	signature, err := operation.Sign(r.draft.Data, r.plan.Namespace, signer)
+	if stopped := ctx.Err(); stopped != nil {
+		return nil, cannot(fmt.Errorf("it was stopped, and nothing was pushed: %w", stopped), "")
+	}
 	if err != nil {
 		return nil, cannot(err, "nothing was pushed")
 	}
 	r.signCommit = func(object []byte) ([]byte, error) { return operation.Sign(object, operation.CommitNamespace, signer) }
-	if err := ctx.Err(); err != nil {
-		return nil, cannot(fmt.Errorf("it was stopped, and nothing was pushed: %w", err), "")
-	}
 	if signers != nil {
 		namespaces := operation.Namespaces(r.draft.Operation.Spec, r.draft.Override)
 		by, refusal := signers.Verify(r.draft.Data, signature, r.clock.Now(), namespaces...)

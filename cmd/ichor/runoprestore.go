@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/internal/bytesize"
 	"ichor.maesh.dev/internal/sealed"
 	"ichor.maesh.dev/reconcile"
 	"ichor.maesh.dev/schema"
@@ -195,7 +196,7 @@ func (r *runOpRun) chooseSnapshot(ctx context.Context, list []backup.Snapshot) (
 	table := tabwriter.NewWriter(r.err, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\tSNAPSHOT\tAGE\tSIZE\tREVISION\tDRILLED")
 	for n, s := range shown {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\n", n+1, s.Name, shortAge(r.clock.Since(s.Time)), byteSize(s.Size), s.Revision, drilledText(s.Drill))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\n", n+1, s.Name, shortAge(r.clock.Since(s.Time)), bytesize.Text(s.Size), s.Revision, drilledText(s.Drill))
 	}
 	if err := table.Flush(); err != nil {
 		return backup.Snapshot{}, err

@@ -61,11 +61,8 @@ func (r *runOpRun) openBackups(ctx context.Context, bundle *talos.Bundle, opened
 		return nil, err
 	}
 	if file := r.f.restore.keyFile; file != "" {
-		if config.Credentials, err = readS3Keys(file, opened); err != nil {
+		if err := useS3Keys(&config, file, opened); err != nil {
 			return nil, fmt.Errorf("--s3-credentials %s: %w", file, err)
-		}
-		if len(config.CA) == 0 {
-			config.CA = config.Credentials.CA
 		}
 	}
 	if keys := config.Credentials; keys != nil {
@@ -81,12 +78,21 @@ func readS3Keys(file string, opened *sealed.Identities) (*statefile.S3Credential
 	if err != nil {
 		return nil, err
 	}
-	if sealed.IsSealed(data) {
-		if data, _, err = opened.Open(file, data); err != nil {
-			return nil, err
-		}
+	if data, _, err = opened.Open(file, data); err != nil {
+		return nil, err
 	}
 	return statefile.ParseS3Credentials(data)
+}
+
+// useS3Keys has a bucket opened with the keys in a file. The authority beside them serves where no other is given.
+func useS3Keys(config *statefile.S3Config, file string, opened *sealed.Identities) (err error) {
+	if config.Credentials, err = readS3Keys(file, opened); err != nil {
+		return err
+	}
+	if len(config.CA) == 0 {
+		config.CA = config.Credentials.CA
+	}
+	return nil
 }
 
 // pickSnapshot settles which snapshot it is, and what is known of it.

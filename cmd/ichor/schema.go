@@ -64,10 +64,7 @@ func writeSchemas(dir string, kinds []string) error {
 			return err
 		}
 		name := filepath.Join(dir, kind+".json")
-		if err := os.WriteFile(name+".tmp", append(text, '\n'), 0o644); err != nil {
-			return cannot(fmt.Errorf("write the schema of %s: %w", kind, err), "")
-		}
-		if err := os.Rename(name+".tmp", name); err != nil {
+		if err := writeWhole(name, append(text, '\n'), 0o644, true); err != nil {
 			return cannot(fmt.Errorf("write the schema of %s: %w", kind, err), "")
 		}
 	}

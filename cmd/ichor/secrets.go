@@ -56,7 +56,7 @@ It never overwrites a file: the backups of a cluster can be opened with its own 
 		Example: "  ichor secrets generate --out clusters/prod/secrets.age",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := checkOutput(a, f.output); err != nil {
+			if err := checkOutput(f.output, "text", "json"); err != nil {
 				return err
 			}
 			bundle, err := talos.GenerateBundle(contract)
@@ -84,7 +84,7 @@ FILE may be sealed itself; - reads standard input.`,
   talosctl -n 10.0.0.11 get machineconfig v1alpha1 -o jsonpath='{.spec}' | ichor secrets import - --out clusters/prod/secrets.age`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := checkOutput(a, f.output); err != nil {
+			if err := checkOutput(f.output, "text", "json"); err != nil {
 				return err
 			}
 			data, err := a.readSecret(args[0])
@@ -125,7 +125,7 @@ func (a *app) secretsSealCommand() *cobra.Command {
 		Example: "  ichor secrets seal clusters/prod/s3.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := checkOutput(a, f.output); err != nil {
+			if err := checkOutput(f.output, "text", "json"); err != nil {
 				return err
 			}
 			if f.out == "" && args[0] == "-" {
@@ -133,6 +133,9 @@ func (a *app) secretsSealCommand() *cobra.Command {
 			}
 			if f.out == "" {
 				f.out = strings.TrimSuffix(args[0], filepath.Ext(args[0])) + ".age"
+			}
+			if sameFile(args[0], f.out) {
+				return usageError(fmt.Errorf("%s would be written over itself", args[0]), "give another file with --out, or rename it first: the ending .age is for sealed files")
 			}
 			data, err := a.readSecret(args[0])
 			if err != nil {
@@ -180,22 +183,11 @@ func (a *app) writeBundle(f *secretsFlags, bundle *talos.Bundle, contract string
 	return a.saySealed(f, secretsAnswer{File: f.out, Recipients: count, ID: schema.ClusterID(bundle.ClusterID()), Contract: contract})
 }
 
-func checkOutput(a *app, output string) error {
-	if output != "text" && output != "json" {
-		return usageError(fmt.Errorf("-o %s is not known", a.clean(output)), "use text or json")
-	}
-	return nil
-}
-
 func (a *app) saySealed(f *secretsFlags, answer secretsAnswer) error {
 	if f.output == "json" {
 		return json.NewEncoder(a.out).Encode(answer)
 	}
-	people := "1 recipient"
-	if answer.Recipients != 1 {
-		people = fmt.Sprintf("%d recipients", answer.Recipients)
-	}
-	fmt.Fprintf(a.err, "%s is sealed to %s\n", a.clean(answer.File), people)
+	fmt.Fprintf(a.err, "%s is sealed to %s\n", a.clean(answer.File), counted(answer.Recipients, "recipient"))
 	if answer.ID != "" {
 		fmt.Fprintf(a.out, "spec.id: %s\n", answer.ID)
 	}
@@ -238,6 +230,16 @@ func (f *secretsFlags) write(data []byte) (int, error) {
 		return 0, cannot(fmt.Errorf("writing %s: %w", f.out, err), "")
 	}
 	return len(recipients), nil
+}
+
+// sameFile says whether two names are of one file that is there.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 func (a *app) readSecret(name string) ([]byte, error) {

@@ -65,7 +65,7 @@ themselves have to be replaced.`,
 }
 
 func (a *app) secretsRekey(ctx context.Context, f *rekeyFlags, path string) error {
-	if err := checkOutput(a, f.output); err != nil {
+	if err := checkOutput(f.output, "text", "json"); err != nil {
 		return err
 	}
 	identities, err := sealed.LoadIdentities(f.identities...)

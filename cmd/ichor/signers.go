@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -91,50 +90,14 @@ func (f *commitFlags) load() (*signedcommit.Keyring, error) {
 	return keyring, nil
 }
 
-// fileLoader keeps what was loaded from files until one of them changes, so that a corrected one is used without a restart.
-type fileLoader[T any] struct {
-	files []string
-	read  func() (T, error)
-
-	mu     sync.Mutex
-	stamp  string
-	loaded *T
-}
-
-func (l *fileLoader[T]) load() (T, error) {
-	var none T
-	stamp := ""
-	for _, file := range l.files {
-		if file == "" {
-			continue
-		}
-		info, err := os.Stat(file)
-		if err != nil {
-			return none, fmt.Errorf("the files of who may sign: %w", err)
-		}
-		stamp += fmt.Sprintf("%s %d %d\n", file, info.Size(), info.ModTime().UnixNano())
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.loaded != nil && l.stamp == stamp {
-		return *l.loaded, nil
-	}
-	loaded, err := l.read()
-	if err != nil {
-		return none, err
-	}
-	l.loaded, l.stamp = &loaded, stamp
-	return loaded, nil
-}
-
 // loader keeps the allowed signers that were loaded until one of their files changes.
 func (f signerFlags) loader() *fileLoader[*operation.AllowedSigners] {
-	return &fileLoader[*operation.AllowedSigners]{files: []string{f.allowed, f.revoked}, read: f.load}
+	return &fileLoader[*operation.AllowedSigners]{what: "the files of who may sign", files: []string{f.allowed, f.revoked}, read: f.load}
 }
 
 // loader is the same for who may sign commits.
 func (f commitFlags) loader(signers signerFlags) *fileLoader[reconcile.CommitSigners] {
-	return &fileLoader[reconcile.CommitSigners]{files: []string{signers.allowed, signers.revoked, f.keyring}, read: func() (reconcile.CommitSigners, error) {
+	return &fileLoader[reconcile.CommitSigners]{what: "the files of who may sign", files: []string{signers.allowed, signers.revoked, f.keyring}, read: func() (reconcile.CommitSigners, error) {
 		var all reconcile.CommitSigners
 		var err error
 		if all.SSH, err = signers.load(); err != nil {

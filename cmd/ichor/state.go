@@ -104,7 +104,7 @@ func (a *app) acceptState(ctx context.Context, f *stateAcceptFlags, name string)
 // showOldState says on standard error what the state is that would be gone on from.
 func (a *app) showOldState(name string, state *statefile.State, generation uint64) {
 	fmt.Fprintf(a.err, "the state of %s: generation %d, last written %s, revision %s applied, %d machines, audit event %d\n", a.clean(name), generation,
-		state.Latest.UTC().Format(time.RFC3339), a.clean(shortCommit(state.Revision.Applied)), len(state.Machines), state.Audit.Sequence)
+		state.Latest.UTC().Format(time.RFC3339), shortCommit(state.Revision.Applied), len(state.Machines), state.Audit.Sequence)
 	if state.Intent != nil {
 		fmt.Fprintf(a.err, "  begun: %s on %s, at %s\n", a.clean(state.Intent.Action), a.clean(state.Intent.Machine), state.Intent.At.UTC().Format(time.RFC3339))
 	}

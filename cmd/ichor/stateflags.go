@@ -22,7 +22,7 @@ type stateFlags struct {
 
 func (f *stateFlags) add(cmd *cobra.Command) {
 	f.addPlace(cmd)
-	cmd.Flags().StringArrayVar(&f.identities, "age-identity", nil, "file with an age identity that opens sealed files (may be repeated)")
+	cmd.Flags().StringSliceVar(&f.identities, "age-identity", nil, "file with an age identity that opens sealed files (may be repeated)")
 }
 
 // addPlace adds the flags that say where the state is, for a command that has its own for identities.
@@ -73,6 +73,9 @@ func (f *stateFlags) open(ctx context.Context, scrubber *scrub.Scrubber, agent b
 		return nil, cannot(fmt.Errorf("--state %s: %w", f.url, err), "write it as s3://bucket/prefix or file:///path")
 	}
 	if where.Folder != "" {
+		if _, err := os.Stat(where.Folder); err != nil && !agent { // who only looks makes no folder out of a slip in its name
+			return nil, cannot(fmt.Errorf("--state: %w", err), "name the folder that the agent is started with, or make it where no agent has run so far")
+		}
 		store, err := statefile.OpenFolder(where.Folder, statefile.FolderOptions{Agent: agent})
 		if err != nil {
 			return nil, cannot(err, "")
@@ -87,13 +90,14 @@ func (f *stateFlags) open(ctx context.Context, scrubber *scrub.Scrubber, agent b
 		}
 	}
 	if f.credentials != "" {
-		if config.Credentials, err = f.keys(); err != nil {
+		identities, err := f.load()
+		if err == nil {
+			err = useS3Keys(&config, f.credentials, identities)
+		}
+		if err != nil {
 			return nil, cannot(fmt.Errorf("--state-credentials %s: %w", f.credentials, err), "")
 		}
 		scrubber.Add(config.Credentials.SecretAccessKey, config.Credentials.SessionToken)
-		if len(config.CA) == 0 {
-			config.CA = config.Credentials.CA
-		}
 	}
 	scrubber.Add(os.Getenv("AWS_SECRET_ACCESS_KEY"), os.Getenv("AWS_SESSION_TOKEN"))
 	store, err := statefile.OpenS3(ctx, config)
@@ -104,18 +108,9 @@ func (f *stateFlags) open(ctx context.Context, scrubber *scrub.Scrubber, agent b
 }
 
 func (f *stateFlags) keys() (*statefile.S3Credentials, error) {
-	data, err := os.ReadFile(f.credentials)
+	identities, err := f.load()
 	if err != nil {
 		return nil, err
 	}
-	if sealed.IsSealed(data) {
-		identities, err := f.load()
-		if err != nil {
-			return nil, err
-		}
-		if data, _, err = identities.Open(f.credentials, data); err != nil {
-			return nil, err
-		}
-	}
-	return statefile.ParseS3Credentials(data)
+	return readS3Keys(f.credentials, identities)
 }

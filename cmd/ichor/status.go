@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"ichor.maesh.dev/internal/printable"
 	"ichor.maesh.dev/internal/scrub"
 	"ichor.maesh.dev/internal/sealed"
 	"ichor.maesh.dev/reconcile"
-	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
@@ -41,6 +40,9 @@ With --age-identity and a checkout of the fleet repository (--fleet, or the fold
 is checked; without, the status says "seal not checked". It ends with 0 when all clusters are Ready, and 1 when not.`,
 		Example: "  ichor status --state s3://ichor/prod\n  ichor status --state s3://ichor/prod prod --follow",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(f.output, "table", "json", "yaml"); err != nil {
+				return err
+			}
 			if f.follow {
 				return a.followStatus(cmd.Context(), f, args)
 			}
@@ -145,7 +147,7 @@ func (f *statusFlags) sealer(name string) (*statefile.Sealer, error) {
 
 // bundleFromCheckout opens the secrets bundle of a cluster from a checkout of the fleet repository.
 func bundleFromCheckout(folder, name string, identities *sealed.Identities) (*talos.Bundle, error) {
-	fleet, _ := schema.Load(os.DirFS(folder), []string{"."})
+	fleet, _ := loadTree(folder)
 	cluster := fleet.Cluster(name)
 	if cluster == nil {
 		return nil, fmt.Errorf("%s holds no TalosCluster %s; give --fleet CHECKOUT", folder, name)
@@ -172,16 +174,14 @@ func (a *app) printStatus(output string, status *reconcile.Status) error {
 		}
 		_, err = a.out.Write(text)
 		return err
-	case "table":
-		for n, c := range status.Clusters {
-			if n > 0 {
-				fmt.Fprintln(a.out)
-			}
-			a.printCluster(c)
-		}
-		return nil
 	}
-	return usageError(fmt.Errorf("-o %s is not known", output), "want table, json or yaml")
+	for n, c := range status.Clusters {
+		if n > 0 {
+			fmt.Fprintln(a.out)
+		}
+		a.printCluster(c)
+	}
+	return nil
 }
 
 // printCluster prints one cluster: how it stands, its revision, and a line a machine.
@@ -309,7 +309,9 @@ func (a *app) printBackupStatus(backups []reconcile.BackupStatus) {
 	}
 }
 
+// shortCommit is the beginning of a commit's name, fit for a terminal: a state whose seal isn't checked may hold anything.
 func shortCommit(commit string) string {
+	commit = printable.Text(commit)
 	if len(commit) > 12 {
 		return commit[:12]
 	}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/term"
 
@@ -33,3 +36,12 @@ func newTerminal(in, out, err *os.File) *terminal {
 
 // clean takes out of a text what could do something to a terminal.
 func (t *terminal) clean(text string) string { return printable.Text(text) }
+
+// checkOutput refuses a form of output that a command doesn't have.
+func checkOutput(output string, forms ...string) error {
+	if slices.Contains(forms, output) {
+		return nil
+	}
+	last := len(forms) - 1
+	return usageError(fmt.Errorf("-o %s is not known", output), "use "+strings.Join(forms[:last], ", ")+" or "+forms[last])
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,8 +68,8 @@ It ends with 0 when nothing is wrong (there may be warnings), 1 when something i
 }
 
 func (a *app) validate(rules func() (*validate.Engine, error), f *validateFlags, path string) error {
-	if !slices.Contains(reportFormats(), f.output) {
-		return usageError(fmt.Errorf("-o %s is not known", a.clean(f.output)), "use "+strings.Join(reportFormats(), ", "))
+	if err := checkOutput(f.output, reportFormats()...); err != nil {
+		return err
 	}
 	// The command lives for a moment and keeps most of what it reads: collecting half as often saves more than it costs.
 	defer debug.SetGCPercent(debug.SetGCPercent(200))

@@ -55,13 +55,13 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func (a *app) printVersion(output string) error {
-	info := readVersion()
-	switch output {
-	case "json":
-		return json.NewEncoder(a.out).Encode(info)
-	case "text":
-		fmt.Fprintf(a.out, "ichor %s (%s, %s, Talos machinery %s)\n", info.Version, info.Go, info.Platform, info.Machinery)
-		return nil
+	if err := checkOutput(output, "text", "json"); err != nil {
+		return err
 	}
-	return usageError(fmt.Errorf("-o %s is not known", a.clean(output)), "use text or json")
+	info := readVersion()
+	if output == "json" {
+		return json.NewEncoder(a.out).Encode(info)
+	}
+	fmt.Fprintf(a.out, "ichor %s (%s, %s, Talos machinery %s)\n", info.Version, info.Go, info.Platform, info.Machinery)
+	return nil
 }

@@ -51,8 +51,16 @@ func sweepTemporary(folder string, now time.Time) {
 // escaped makes a pattern of a folder's name that matches it alone.
 var escaped = strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]")
 
-// writeStream is [writeWhole] for what doesn't fit into memory. When write fails, nothing is left.
+// writeStream is [writeWhole] for what doesn't fit into memory. When write fails, nothing is left. What is no file, as /dev/stdout, is not
+// replaced but written to.
 func writeStream(name string, mode os.FileMode, replace bool, write func(io.Writer) error) error {
+	if info, err := os.Stat(name); replace && err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		file, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(file), file.Close())
+	}
 	sweepTemporary(filepath.Dir(name), time.Now())
 	temporary, err := os.CreateTemp(filepath.Dir(name), temporaryPrefix+"*") // 0600
 	if err != nil {
