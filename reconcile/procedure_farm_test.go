@@ -222,19 +222,30 @@ func TestAStuckDrainPausesAndAResumeGoesOn(t *testing.T) {
 	t.Parallel()
 	l := newSignedLab(newLab(t, "127.0.79.61", 1, 2, 50))
 	text := string(l.fleet.files["clusters/prod/cluster.yaml"].Data)
-	l.fleet.write("clusters/prod/cluster.yaml", text+"  rollout: {drain: {timeout: 2s}}\n")
+	const limit = 20 * time.Minute // however busy the host is
+	l.fleet.write("clusters/prod/cluster.yaml", text+"  rollout: {drain: {timeout: "+limit.String()+"}}\n")
 	l.source.push(l.fleet.files)
 	require.True(t, allReady(l.run(l.config("bring-up"), allReady)))
 	l.kubernetes = newFakeKubernetes(l.farm)
 	l.kubernetes.held["w-1"] = "is held by the budget shop/web"
-	op := l.does("reboot", nodeBody("w-1", l.uuid("w-1"), "reboot"), statefile.OperationPaused)
+	l.push("reboot", "ichor-operation@prod", nodeBody("w-1", l.uuid("w-1"), "reboot"))
+	turned := false
+	report := l.run(l.config("agent-1"), func(r Report) bool {
+		if state := stateOf(r); state != nil && !turned {
+			if op := operationNamed(state, "reboot"); op != nil && strings.Contains(op.Message, "is held by the budget") {
+				turned = true
+				l.clock.ahead.Add(int64(limit))
+			}
+		}
+		return inPhase("reboot", statefile.OperationPaused)(r)
+	})
+	op := operationNamed(report.Clusters[0].State, "reboot")
+	require.Equal(t, statefile.OperationPaused, op.Phase, op.Message)
 	require.Contains(t, op.FailureReason, "shop/web-0 is held by the budget shop/web")
 	require.Empty(t, l.kubernetes.cordoned())
 	require.Empty(t, l.accepted("Reboot"))
 
 	l.kubernetes.release("w-1")
-	l.fleet.write("clusters/prod/cluster.yaml", text+"  rollout: {drain: {timeout: 20m}}\n") // however busy the host
-	l.source.push(l.fleet.files)
 	l.resume(op)
 	l.comes("reboot", statefile.OperationCompleted)
 	require.Empty(t, l.kubernetes.cordoned())
