@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -237,6 +238,11 @@ func (b *Bundle) Fingerprint() string {
 		fmt.Fprintf(hash, "%d:%s,", len(part), part)
 	}
 	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// Same says whether two bundles hold the same secrets and authorities: configs made with one are those made with the other.
+func (b *Bundle) Same(other *Bundle) bool {
+	return b.Fingerprint() == other.Fingerprint() && maps.Equal(b.CAs(), other.CAs()) && slices.Equal(b.Scalars(), other.Scalars())
 }
 
 // Scalars gives every secret text of the bundle, for scrubbers: tokens whole and in halves, secrets, and private keys as

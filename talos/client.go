@@ -55,8 +55,8 @@ func NewClient(bundle *Bundle, options ClientOptions) *Client {
 	}
 }
 
-// ErrAnotherMachine is in the error of a dial that met a machine with another fingerprint or certificate authority.
-var ErrAnotherMachine = errors.New("another machine answers there")
+// errAnotherMachine is in the error of a dial that met a machine with another fingerprint or certificate authority.
+var errAnotherMachine = errors.New("another machine answers there")
 
 // Dial connects to a configured machine with a freshly minted certificate of the role; the machine's certificate must be
 // of the bundle's authority.

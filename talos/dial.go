@@ -126,13 +126,21 @@ func mayCall(ctx context.Context, method string) error {
 	if _, ok := ctx.Deadline(); !ok {
 		return fmt.Errorf("%s was called without a deadline, and nodes may never answer: %w", method, ErrNotSent)
 	}
+	if key := Routed(ctx); key != "" {
+		return fmt.Errorf("%s was called with %q metadata, but nodes are only called directly: %w", method, key, ErrNotSent)
+	}
+	return nil
+}
+
+// Routed gives the metadata key of a call with which a node would pass it on to another one; empty where there is none.
+func Routed(ctx context.Context) string {
 	sent, _ := metadata.FromOutgoingContext(ctx)
 	for _, key := range []string{"node", "nodes", "proxyfrom"} {
 		if len(sent.Get(key)) > 0 {
-			return fmt.Errorf("%s was called with %q metadata, but nodes are only called directly: %w", method, key, ErrNotSent)
+			return key
 		}
 	}
-	return nil
+	return ""
 }
 
 func awaitReady(ctx context.Context, channel *grpc.ClientConn, conn *watchedConn) error {

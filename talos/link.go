@@ -43,7 +43,7 @@ func (c *Client) dialMaintenance(ctx context.Context, target Target, fingerprint
 		VerifyConnection: func(state tls.ConnectionState) error {
 			shown := fingerprintOf(state)
 			if fingerprint != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(fingerprint)) != 1 {
-				return fmt.Errorf("its certificate's fingerprint is %s, not %s as spec.fingerprint says; read the console and correct it if it is the right machine: %w", shown, fingerprint, ErrAnotherMachine)
+				return fmt.Errorf("its certificate's fingerprint is %s, not %s as spec.fingerprint says; read the console and correct it if it is the right machine: %w", shown, fingerprint, errAnotherMachine)
 			}
 			return nil
 		},
@@ -57,7 +57,7 @@ func (c *Client) connect(ctx context.Context, target Target, maintenance bool, c
 	if err != nil {
 		var authority x509.UnknownAuthorityError
 		if errors.As(err, &authority) {
-			err = errors.Join(err, ErrAnotherMachine)
+			err = errors.Join(err, errAnotherMachine)
 		}
 		return nil, dialError(c.scrubber, target, err)
 	}

@@ -16,6 +16,17 @@ const (
 	Yes
 )
 
+// Presence says of data what a fact says of it.
+func (f Fact) Presence() string {
+	switch f {
+	case Yes:
+		return "present"
+	case No:
+		return "absent"
+	}
+	return "unknown"
+}
+
 // Mode says how a machine's API answers.
 type Mode string
 
@@ -76,6 +87,16 @@ type Service struct {
 	// Started is when it last began to run, by the machine's clock; zero when that is not among the events that Talos keeps (the
 	// last 64), or when it doesn't run.
 	Started time.Time
+}
+
+// ServiceNamed finds a service; false where Talos doesn't list it.
+func ServiceNamed(services []Service, id string) (Service, bool) {
+	for _, service := range services {
+		if service.ID == id {
+			return service, true
+		}
+	}
+	return Service{}, false
 }
 
 // EtcdObservation is the etcd side of a control plane.

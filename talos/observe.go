@@ -25,10 +25,14 @@ var defaultLimits = limits{dial: 4 * time.Second, read: 5 * time.Second, etcd: 1
 // Observe looks at one machine: reads what there is to read, all at once, and takes 15 seconds at most. It changes nothing,
 // and uses the role os:reader except for config and boot ID, which Talos shows to os:admin only. What could not be read is
 // left unknown, and Problem says why. Connections are kept for the next look and dropped on any error.
-func (c *Client) Observe(ctx context.Context, target Target) Observation {
+func (c *Client) Observe(ctx context.Context, target Target) (seen Observation) {
 	ctx, cancel := context.WithTimeout(ctx, c.limits.all)
 	defer cancel()
 	observation := Observation{At: c.clock.Now()}
+	defer c.scrubber.Recover(func(text string) {
+		c.forget(target)
+		seen = Observation{At: observation.At, Problem: unhandled(target, "looking at it", text).Error()}
+	})
 	session, err := c.reach(ctx, target)
 	if err != nil {
 		observation.Problem = c.scrubber.Text(err.Error())
@@ -126,10 +130,7 @@ type look struct {
 // applied alone; on an error nothing is applied, so what was to be read stays unknown.
 func (l *look) read(ctx context.Context, doing string, limit time.Duration, read func(context.Context) (func(*Observation), error)) {
 	l.wg.Go(func() {
-		// A machine can send anything; nothing that it sends may take this process down.
-		defer l.client.scrubber.Recover(func(text string) {
-			l.problem(fmt.Errorf("%s: %s: what it sent could not be handled (%s)", l.target.Name, doing, firstLine(text)))
-		})
+		defer l.client.scrubber.Recover(l.unhandled(doing))
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		apply, err := read(ctx)
@@ -143,9 +144,14 @@ func (l *look) read(ctx context.Context, doing string, limit time.Duration, read
 	})
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
+// unhandled notes a panic. A machine can send anything; nothing that it sends may take this process down.
+func (l *look) unhandled(doing string) func(panicked string) {
+	return func(panicked string) { l.problem(unhandled(l.target, doing, panicked)) }
+}
+
+func unhandled(target Target, doing, panicked string) error {
+	line, _, _ := strings.Cut(panicked, "\n")
+	return fmt.Errorf("%s: %s: what it sent could not be handled (%s)", target.Name, doing, line)
 }
 
 // problem notes why something could not be read, and whether the connection may be at fault.

@@ -58,6 +58,7 @@ func (l *look) common(ctx context.Context) {
 // admin reads what Talos shows to os:admin only, over a connection of its own.
 func (l *look) admin(ctx context.Context) {
 	l.wg.Go(func() {
+		defer l.client.scrubber.Recover(l.unhandled("reading its stage"))
 		session, err := l.client.alive(ctx, l.target, RoleAdmin, false)
 		if err != nil {
 			l.problem(err)
@@ -190,11 +191,8 @@ func (s *Session) readServices(ctx context.Context) (func(*Observation), error) 
 	}
 	return func(o *Observation) {
 		o.Services = services
-		for _, service := range services {
-			if service.ID == "etcd" {
-				o.Etcd.Service, o.Etcd.ServiceMessage, o.Etcd.ServiceHealthy = service.State, service.Message, service.Healthy
-			}
-		}
+		etcd, _ := ServiceNamed(services, "etcd")
+		o.Etcd.Service, o.Etcd.ServiceMessage, o.Etcd.ServiceHealthy = etcd.State, etcd.Message, etcd.Healthy
 	}, nil
 }
 

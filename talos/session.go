@@ -87,8 +87,7 @@ type RebootMode string
 
 // The reboot modes.
 const (
-	RebootDefault    RebootMode = "DEFAULT"    // kexec
-	RebootPowerCycle RebootMode = "POWERCYCLE" // through the firmware
+	RebootDefault RebootMode = "DEFAULT" // kexec
 )
 
 // Stage is what a machine says about itself.

@@ -121,19 +121,13 @@ func (s *Session) Reset(ctx context.Context, request ResetRequest) error {
 // Reboot reboots the machine. OK proves nothing, as with Reset.
 func (s *Session) Reboot(ctx context.Context, mode RebootMode) error {
 	const doing = "rebooting"
-	message := &machineapi.RebootRequest{}
-	switch mode {
-	case RebootDefault:
-		message.Mode = machineapi.RebootRequest_DEFAULT
-	case RebootPowerCycle:
-		message.Mode = machineapi.RebootRequest_POWERCYCLE
-	default:
-		return s.failed(doing, fmt.Errorf("mode %q is never sent; want DEFAULT or POWERCYCLE: %w", mode, ErrNotSent))
+	if mode != RebootDefault {
+		return s.failed(doing, fmt.Errorf("mode %q is never sent; want DEFAULT: %w", mode, ErrNotSent))
 	}
 	if err := s.configuredOnly(); err != nil {
 		return s.failed(doing, err)
 	}
-	reply, err := s.machine.Reboot(ctx, message)
+	reply, err := s.machine.Reboot(ctx, &machineapi.RebootRequest{Mode: machineapi.RebootRequest_DEFAULT})
 	_, err = single(reply.GetMessages(), err)
 	return s.failed(doing, err)
 }
