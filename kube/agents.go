@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AgentDaemonSets are those of kube-system whose pods write a node's forwarding from what they watch: kube-proxy, and the network plugins
+// agentDaemonSets are those of kube-system whose pods write a node's forwarding from what they watch: kube-proxy, and the network plugins
 // that watch Services and Nodes.
-func AgentDaemonSets() []string { return []string{"cilium", "kube-flannel", "kube-proxy"} }
+func agentDaemonSets() []string { return []string{"cilium", "kube-flannel", "kube-proxy"} }
 
-// Agent is a pod of one of [AgentDaemonSets] on a node. Its texts come from the cluster and are cleaned.
+// Agent is a pod of one of [agentDaemonSets] on a node. Its texts come from the cluster and are cleaned.
 type Agent struct {
 	// DaemonSet made the pod and makes it anew when it goes.
 	DaemonSet string
@@ -46,7 +46,7 @@ func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
 	var agents []Agent
 	for i := range pods {
 		owner := metav1.GetControllerOf(&pods[i])
-		if owner != nil && owner.Kind == "DaemonSet" && slices.Contains(AgentDaemonSets(), owner.Name) {
+		if owner != nil && owner.Kind == "DaemonSet" && slices.Contains(agentDaemonSets(), owner.Name) {
 			agents = append(agents, agentOf(&pods[i], owner.Name))
 		}
 	}

@@ -33,12 +33,12 @@ type Options struct {
 	// Certificate gives the client certificate for one connection. It is asked for each, so that a certificate may live for
 	// minutes only. Several calls may ask at once.
 	Certificate func() (tls.Certificate, error)
-	// Timeout bounds each call to the API; 0 means DefaultTimeout. A method of Client may make several.
+	// Timeout bounds each call to the API; 0 means defaultTimeout. A method of Client may make several.
 	Timeout time.Duration
 }
 
-// DefaultTimeout bounds a call where Options say nothing. Kubernetes itself gives up on most after a minute.
-const DefaultTimeout = 15 * time.Second
+// defaultTimeout bounds a call where Options say nothing. Kubernetes itself gives up on most after a minute.
+const defaultTimeout = 15 * time.Second
 
 // defaultPort is where Talos's control planes serve the Kubernetes API.
 const defaultPort = "6443"
@@ -63,7 +63,7 @@ func New(options Options) (*Client, error) {
 	}
 	timeout := options.Timeout
 	if timeout <= 0 {
-		timeout = DefaultTimeout
+		timeout = defaultTimeout
 	}
 	var servers []string
 	for _, given := range options.Servers {

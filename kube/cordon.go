@@ -23,7 +23,7 @@ func (c *Client) Cordon(ctx context.Context, node Node, owner string) error {
 		return errors.New("a cordon needs an owner")
 	}
 	_, err := c.change(ctx, "cordoning "+node.Name, node, func(object *corev1.Node) (*nodePatch, error) {
-		by := object.Annotations[CordonAnnotation]
+		by := object.Annotations[cordonAnnotation]
 		switch {
 		case object.Spec.Unschedulable && by == owner:
 			return nil, nil
@@ -44,7 +44,7 @@ func (c *Client) Uncordon(ctx context.Context, node Node, owner string) (bool, e
 	}
 	lifted := false
 	_, err := c.change(ctx, "uncordoning "+node.Name, node, func(object *corev1.Node) (*nodePatch, error) {
-		if object.Annotations[CordonAnnotation] != owner {
+		if object.Annotations[cordonAnnotation] != owner {
 			return nil, nil
 		}
 		if object.Spec.Unschedulable {
@@ -67,7 +67,7 @@ func (p *nodePatch) body(object *corev1.Node) ([]byte, error) {
 		"metadata": map[string]any{
 			"uid":             object.UID,
 			"resourceVersion": object.ResourceVersion,
-			"annotations":     map[string]any{CordonAnnotation: p.owner},
+			"annotations":     map[string]any{cordonAnnotation: p.owner},
 		},
 		"spec": map[string]any{"unschedulable": p.unschedulable},
 	})

@@ -14,13 +14,13 @@ func cordoned(owner string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Spec.Unschedulable = true
 		if owner != "" {
-			n.Annotations = map[string]string{CordonAnnotation: owner}
+			n.Annotations = map[string]string{cordonAnnotation: owner}
 		}
 	}
 }
 
 func marked(owner string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Annotations = map[string]string{CordonAnnotation: owner} }
+	return func(n *corev1.Node) { n.Annotations = map[string]string{cordonAnnotation: owner} }
 }
 
 func TestCordon(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCordon(t *testing.T) {
 			require.Equal(t, c.patches, cluster.sent("PATCH", "/w1"))
 			after := cluster.node("w1")
 			require.Equal(t, c.unschedulable, after.Spec.Unschedulable)
-			require.Equal(t, c.by, after.Annotations[CordonAnnotation])
+			require.Equal(t, c.by, after.Annotations[cordonAnnotation])
 		})
 	}
 }
@@ -85,7 +85,7 @@ func TestUncordon(t *testing.T) {
 			require.Equal(t, c.patches, cluster.sent("PATCH", "/w1"))
 			after := cluster.node("w1")
 			require.Equal(t, c.unschedulable, after.Spec.Unschedulable)
-			require.Equal(t, c.by, after.Annotations[CordonAnnotation])
+			require.Equal(t, c.by, after.Annotations[cordonAnnotation])
 		})
 	}
 }
@@ -128,7 +128,7 @@ func TestANodeThatChangesMeanwhileIsLookedAtAgain(t *testing.T) {
 	})
 	require.NoError(t, servers.client(t).Cordon(t.Context(), node, "op-1"))
 	require.Equal(t, 2, cluster.sent("PATCH", "/w1"))
-	require.Equal(t, "op-1", cluster.node("w1").Annotations[CordonAnnotation])
+	require.Equal(t, "op-1", cluster.node("w1").Annotations[cordonAnnotation])
 }
 
 func TestSomebodyElseWhoIsFasterKeepsTheCordon(t *testing.T) {

@@ -70,7 +70,7 @@ func FuzzAnswer(f *testing.F) {
 			ContentConfig: rest.ContentConfig{AcceptContentTypes: kindProtobuf + "," + kindJSON, ContentType: kindJSON}},
 			&http.Client{Transport: saying{status, kind, body}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
 		require.NoError(t, err)
-		client := &Client{api: api, timeout: DefaultTimeout}
+		client := &Client{api: api, timeout: defaultTimeout}
 		ctx := context.Background()
 		for _, ask := range []func() error{
 			func() error { _, err := client.Nodes(ctx); return err },

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CordonAnnotation stands on a node that Ichor cordoned, with the owner of the cordon as its value.
-const CordonAnnotation = "ichor.maesh.dev/cordoned-by"
+// cordonAnnotation stands on a node that Ichor cordoned, with the owner of the cordon as its value.
+const cordonAnnotation = "ichor.maesh.dev/cordoned-by"
 
 // controlPlaneLabel is what Talos and kubeadm put on the Node of a control plane.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
@@ -127,7 +127,7 @@ func nodeOf(object *corev1.Node, renewed time.Time) Node {
 		UID:             clean(string(object.UID)),
 		ResourceVersion: clean(object.ResourceVersion),
 		Unschedulable:   object.Spec.Unschedulable,
-		CordonedBy:      clean(object.Annotations[CordonAnnotation]),
+		CordonedBy:      clean(object.Annotations[cordonAnnotation]),
 		BootID:          clean(object.Status.NodeInfo.BootID),
 		SystemUUID:      clean(object.Status.NodeInfo.SystemUUID),
 		KubeletVersion:  clean(object.Status.NodeInfo.KubeletVersion),

@@ -28,7 +28,7 @@ func TestWhatANodeSays(t *testing.T) {
 	cluster.addNode("w3", "u3", condition(corev1.ConditionUnknown))
 	cluster.addNode("cp", "u0", func(n *corev1.Node) {
 		n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
-		n.Annotations = map[string]string{CordonAnnotation: "sha256:1"}
+		n.Annotations = map[string]string{cordonAnnotation: "sha256:1"}
 		n.Spec.Unschedulable = true
 		n.Spec.Taints = []corev1.Taint{
 			{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
