@@ -15,30 +15,37 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// Session is one connection to one boot of one machine; *talos.Session is one. It never reconnects.
-type Session interface {
+// Connection is one connection to one boot of one machine. It never reconnects.
+type Connection interface {
 	Maintenance() bool
 	Fingerprint() string
 	UUID(ctx context.Context) (string, error)
 	BootID(ctx context.Context) (string, error)
 	EtcdData(ctx context.Context) (talos.Fact, error)
 	Services(ctx context.Context) ([]talos.Service, error)
-	EtcdSnapshot(ctx context.Context) (io.ReadCloser, error)
 	Members(ctx context.Context) ([]talos.EtcdMember, error)
-	// APIServer says whether a kube-apiserver runs.
-	APIServer(ctx context.Context) (talos.Fact, error)
 
 	// The calls that change something.
 	ApplyConfig(ctx context.Context, request talos.ApplyRequest) error
 	Reset(ctx context.Context, request talos.ResetRequest) error
 	Reboot(ctx context.Context, mode talos.RebootMode) error
-	UploadSnapshot(ctx context.Context, snapshot io.Reader) error
-	RecoverEtcd(ctx context.Context) error
-	LeaveEtcd(ctx context.Context) error
 	RestartService(ctx context.Context, id string) error
 	RemoveMember(ctx context.Context, id uint64) error
 
 	Close() error
+}
+
+// Session is a connection with what a recovery needs besides; *talos.Session is one.
+type Session interface {
+	Connection
+	EtcdSnapshot(ctx context.Context) (io.ReadCloser, error)
+	// APIServer says whether a kube-apiserver runs.
+	APIServer(ctx context.Context) (talos.Fact, error)
+
+	// The calls that change something.
+	UploadSnapshot(ctx context.Context, snapshot io.Reader) error
+	RecoverEtcd(ctx context.Context) error
+	LeaveEtcd(ctx context.Context) error
 }
 
 // Nodes reaches the machines.
@@ -60,8 +67,8 @@ type Fence interface {
 	Check(ctx context.Context) error
 }
 
-// ErrMoved: the machine is no longer what was decided on, so nothing was sent.
-var ErrMoved = errors.New("it changed since it was looked at")
+// errMoved: the machine is no longer what was decided on, so nothing was sent.
+var errMoved = errors.New("it changed since it was looked at")
 
 func target(m Machine) talos.Target {
 	return talos.Target{Name: m.Name, Endpoint: m.Endpoint, ControlPlane: true}
@@ -159,7 +166,7 @@ func (r *Run) dial(ctx context.Context, a *Action) (Session, error) {
 // recheck reads again what the action rests on, and gives the facts for its intent.
 func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]string, error) {
 	moved := func(what, is, was string) error {
-		return fmt.Errorf("%s: its %s is %s, and was %s: %w", a.Machine, what, is, was, ErrMoved)
+		return fmt.Errorf("%s: its %s is %s, and was %s: %w", a.Machine, what, is, was, errMoved)
 	}
 	uuid, err := s.UUID(ctx)
 	if err != nil {
@@ -187,7 +194,7 @@ func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]str
 		if err != nil {
 			return nil, err
 		}
-		return map[string]string{factKubelet: started(serviceIn(services, "kubelet"))}, nil
+		return map[string]string{factKubelet: started(kubeletOf(services))}, nil
 	}
 	if a.Kind == ActRemoveMember {
 		return facts, stillUnjoined(ctx, s, a)
@@ -196,7 +203,7 @@ func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]str
 	if err != nil {
 		return nil, err
 	}
-	if is := map[talos.Fact]string{talos.Yes: "present", talos.No: "absent", talos.Unknown: "unknown"}[data]; is != a.Facts["data"] {
+	if is := data.Presence(); is != a.Facts["data"] {
 		return nil, moved("etcd data", is, a.Facts["data"])
 	}
 	if a.Kind == ActRecover {
@@ -220,7 +227,7 @@ func stillUnjoined(ctx context.Context, s Session, a *Action) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("member %s is gone, or has joined: %w", hexID(a.Member), ErrMoved)
+	return fmt.Errorf("member %s is gone, or has joined: %w", hexID(a.Member), errMoved)
 }
 
 // send makes the one call.

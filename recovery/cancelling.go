@@ -66,6 +66,9 @@ func (d *decision) cancelling() Step {
 		return wait("the etcd on %s, which the others join again, doesn't answer: %s", d.m.Holder,
 			nameOr(holder.Problem, nameOr(holder.Etcd.MembersProblem, "no look at it succeeded")))
 	}
+	if holder.Etcd.MemberID == 0 { // by its member it is told who is in another etcd, and would be wiped
+		return wait("the etcd on %s, which the others join again, doesn't say which member it is", d.m.Holder)
+	}
 	if step := d.unjam(d.m.Holder, holder.Etcd.Members); !step.none() {
 		return step
 	}

@@ -72,6 +72,27 @@ func TestALeaveThatMayStillHappenIsWaitedForBeforeTheOldClusterIsCalledWhole(t *
 	require.Zero(t, s.count("reboot"))
 }
 
+func TestACancelWipesNobodyWhileNobodySaysWhichMemberItIs(t *testing.T) {
+	s := working(t)
+	withKubernetes(s)
+	r, _, ctx := s.process(0)
+	require.NoError(t, s.begin(ctx, r))
+	for s.count("leave") < 1 {
+		require.NoError(t, r.step(ctx))
+	}
+	r.Cancel = true
+	s.machines["cp-2"].unsaid, s.machines["cp-3"].unsaid = true, true
+	for range 20 {
+		require.NoError(t, r.step(ctx))
+	}
+	require.Zero(t, s.count("reset"), s.accepted)
+	s.machines["cp-2"].unsaid, s.machines["cp-3"].unsaid = false, false
+	m, err := r.Go(ctx)
+	require.NoError(t, err, s.said)
+	s.requireOld(m)
+	require.Zero(t, s.count("reset"))
+}
+
 func TestAfterTheFirstWipeWasBegunThereIsNothingToGoBackTo(t *testing.T) {
 	s := working(t)
 	withKubernetes(s)

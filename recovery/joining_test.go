@@ -59,7 +59,7 @@ func TestALearnerThatWasPromotedMeanwhileIsNotRemoved(t *testing.T) {
 	}
 	w.machines["cp-2"].learner = 0
 	w.promote(w.machines["cp-2"])
-	require.ErrorIs(t, r.do(ctx, due), ErrMoved)
+	require.ErrorIs(t, r.do(ctx, due), errMoved)
 	require.Zero(t, s.count("remove-member"))
 	m, err := r.Go(ctx)
 	require.NoError(t, err, s.said)

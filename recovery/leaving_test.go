@@ -1,6 +1,8 @@
 package recovery
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -54,6 +56,30 @@ func TestAnAPIServerThatIsNotSeenToEndIsWaitedForTwoMinutesAndSaid(t *testing.T)
 			require.InDelta(t, DefaultTiming().Servers, m.last(ActReset, "cp-3").At.Sub(m.last(ActLeave, "cp-2").OutcomeAt), float64(10*time.Second))
 			require.Contains(t, m.Notes[0], "the API servers of cp-2 were not seen to end within 2m0s")
 		})
+	}
+}
+
+// doors opens a connection at once, whoever asks.
+type doors struct{ Nodes }
+
+func (doors) Dial(context.Context, talos.Target) (Session, error) { return answering{}, nil }
+
+type answering struct{ Session }
+
+func (answering) APIServer(context.Context) (talos.Fact, error) { return talos.No, nil }
+func (answering) Close() error                                  { return nil }
+
+func TestThoseThatLeftAreAskedSideBySideForTheirAPIServers(t *testing.T) {
+	const machines = 20000 // so many that some have answered before the last is asked
+	r := &Run{Nodes: doors{}, marker: &Marker{Phase: PhaseLeaving}, seen: map[string]Seen{}, Timing: DefaultTiming()}
+	for n := range machines {
+		m := Machine{Name: fmt.Sprint("cp-", n)}
+		r.marker.Machines = append(r.marker.Machines, m)
+		r.seen[m.Name] = Seen{Observation: talos.Observation{Mode: talos.ModeConfigured, Etcd: talos.EtcdObservation{Data: talos.No}}}
+	}
+	r.askServers(t.Context())
+	for name, seen := range r.seen {
+		require.Equal(t, talos.No, seen.APIServer, name)
 	}
 }
 

@@ -162,7 +162,7 @@ func (d *decision) kubelet(s SurvivingKubelet) Step {
 	case last.Outcome == statefile.OutcomeRefused:
 		return wait("%s did not restart its kubelet: %s", name, last.Message)
 	}
-	service := kubeletOf(seen)
+	service := kubeletOf(seen.Services)
 	node, has := d.Kubernetes.Nodes[name]
 	switch {
 	case service.Started.IsZero() || started(service) == last.Facts[factKubelet]:
@@ -176,15 +176,9 @@ func (d *decision) kubelet(s SurvivingKubelet) Step {
 }
 
 // kubeletOf gives a machine's kubelet as Talos lists it; the zero value where it doesn't.
-func kubeletOf(seen Seen) talos.Service { return serviceIn(seen.Services, "kubelet") }
-
-func serviceIn(services []talos.Service, id string) talos.Service {
-	for _, s := range services {
-		if s.ID == id {
-			return s
-		}
-	}
-	return talos.Service{}
+func kubeletOf(services []talos.Service) talos.Service {
+	kubelet, _ := talos.ServiceNamed(services, "kubelet")
+	return kubelet
 }
 
 // started tells one start of a service from the next.
@@ -228,7 +222,7 @@ func (d *decision) pod(p SurvivingPod) Step {
 func (d *decision) unready(m Machine) string {
 	seen := d.Seen[m.Name]
 	node, has := d.Kubernetes.Nodes[m.Name]
-	service := kubeletOf(seen)
+	service := kubeletOf(seen.Services)
 	switch {
 	case seen.Mode == talos.ModeMaintenance:
 		return ""

@@ -15,12 +15,11 @@ const factService = "service"
 
 // service describes how the etcd service stands, so that two looks can tell whether anything happened in between.
 func service(services []talos.Service) string {
-	for _, s := range services {
-		if s.ID == "etcd" {
-			return s.State + " since " + s.Changed.UTC().Format(time.RFC3339Nano)
-		}
+	etcd, is := talos.ServiceNamed(services, "etcd")
+	if !is {
+		return "not there"
 	}
-	return "not there"
+	return etcd.State + " since " + etcd.Changed.UTC().Format(time.RFC3339Nano)
 }
 
 // effective gives the newest recovery on the target that it did not refuse, or nil.

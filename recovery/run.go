@@ -407,6 +407,7 @@ func (r *Run) askServers(ctx context.Context) {
 	}
 	var mu sync.Mutex
 	var group sync.WaitGroup
+	asked := map[string]talos.Fact{}
 	for _, m := range r.marker.Machines {
 		seen := r.seen[m.Name]
 		if m.Name == r.marker.Holder || seen.Mode != talos.ModeConfigured || seen.Etcd.Data != talos.No {
@@ -420,15 +421,21 @@ func (r *Run) askServers(ctx context.Context) {
 				return // unknown
 			}
 			defer func() { _ = session.Close() }()
-			if seen.APIServer, err = session.APIServer(ctx); err != nil {
+			server, err := session.APIServer(ctx)
+			if err != nil {
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			r.seen[m.Name] = seen
+			asked[m.Name] = server
 		})
 	}
 	group.Wait()
+	for name, server := range asked {
+		seen := r.seen[name]
+		seen.APIServer = server
+		r.seen[name] = seen
+	}
 }
 
 // config renders the config of a machine as it was last seen.
