@@ -19,8 +19,8 @@ import (
 
 // What the environment says: Full asks for all points, File is where each procedure's row goes, one line of JSON each.
 const (
-	EnvFull = "ICHOR_CRASH_FULL"
-	EnvFile = "ICHOR_CRASH_MATRIX"
+	envFull = "ICHOR_CRASH_FULL"
+	envFile = "ICHOR_CRASH_MATRIX"
 )
 
 // Row is what is known of one procedure.
@@ -45,7 +45,7 @@ const (
 )
 
 // Full says whether all points are wanted.
-func Full() bool { return os.Getenv(EnvFull) != "" }
+func Full() bool { return os.Getenv(envFull) != "" }
 
 // Count counts for one procedure. It is no use to several tests at the same time.
 type Count struct {
@@ -62,7 +62,7 @@ func Of(t testing.TB, procedure, world string) *Count {
 			c.row.Failures = 1
 		}
 		t.Logf("%s: killed at %d of %d points, %d times (seed %d)", procedure, c.row.Killed, c.row.Points, c.row.Runs, c.row.Seed)
-		if err := c.write(os.Getenv(EnvFile)); err != nil {
+		if err := c.write(os.Getenv(envFile)); err != nil {
 			t.Errorf("the row of %s could not be written: %s", procedure, err)
 		}
 	})
@@ -108,7 +108,7 @@ func (c *Count) Random(seed uint64) *rand.Rand {
 func (c *Count) Each(t *testing.T, points, most int, seed uint64, must []int, kill func(t *testing.T, point int)) {
 	t.Helper()
 	c.Found(points)
-	chosen := Sample(points, most, seed, must)
+	chosen := sample(points, most, seed, must)
 	if len(chosen) < points {
 		c.row.Seed = seed
 	}
@@ -147,8 +147,8 @@ func hash(point string, seed uint64) uint64 {
 	return h.Sum64() >> 16 // its low bits are the last letter's
 }
 
-// Sample gives the numbers of the points at which a test kills: all, or in an ordinary run at most so many of them.
-func Sample(points, most int, seed uint64, must []int) []int {
+// sample gives the numbers of the points at which a test kills: all, or in an ordinary run at most so many of them.
+func sample(points, most int, seed uint64, must []int) []int {
 	all := rand.New(rand.NewPCG(seed, seed)).Perm(points)
 	if !Full() && most < points {
 		all = all[:most]

@@ -11,15 +11,15 @@ import (
 )
 
 func TestASampleIsTheSameWithTheSameSeedAndHoldsWhatItMust(t *testing.T) {
-	t.Setenv(EnvFull, "")
-	first := Sample(100, 10, 7, []int{99, 0})
-	require.Equal(t, first, Sample(100, 10, 7, []int{99, 0}))
-	require.NotEqual(t, first, Sample(100, 10, 8, []int{99, 0}))
+	t.Setenv(envFull, "")
+	first := sample(100, 10, 7, []int{99, 0})
+	require.Equal(t, first, sample(100, 10, 7, []int{99, 0}))
+	require.NotEqual(t, first, sample(100, 10, 8, []int{99, 0}))
 	require.Subset(t, first, []int{0, 99})
 	require.LessOrEqual(t, len(first), 12)
-	require.Equal(t, []int{0, 1, 2}, Sample(3, 10, 7, nil))
-	t.Setenv(EnvFull, "1")
-	require.Len(t, Sample(100, 10, 7, nil), 100)
+	require.Equal(t, []int{0, 1, 2}, sample(3, 10, 7, nil))
+	t.Setenv(envFull, "1")
+	require.Len(t, sample(100, 10, 7, nil), 100)
 }
 
 func TestAPointIsDiedAtOnceAndOneInSoManyOfThemInAnOrdinaryRun(t *testing.T) {
@@ -35,14 +35,14 @@ func TestAPointIsDiedAtOnceAndOneInSoManyOfThemInAnOrdinaryRun(t *testing.T) {
 		}
 		return died, must
 	}
-	t.Setenv(EnvFile, "")
-	t.Setenv(EnvFull, "")
+	t.Setenv(envFile, "")
+	t.Setenv(envFull, "")
 	died, must := deaths(t, map[string]bool{})
 	require.True(t, must)
 	require.InDelta(t, 100, died, 40)
 	again, _ := deaths(t, map[string]bool{})
 	require.Equal(t, died, again)
-	t.Setenv(EnvFull, "1")
+	t.Setenv(envFull, "1")
 	died, must = deaths(t, map[string]bool{"after point 9": true})
 	require.True(t, must)
 	require.Equal(t, 399, died)
@@ -50,8 +50,8 @@ func TestAPointIsDiedAtOnceAndOneInSoManyOfThemInAnOrdinaryRun(t *testing.T) {
 
 func TestTheRowOfAProcedureIsWrittenWithWhatBecameOfIt(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "matrix.jsonl")
-	t.Setenv(EnvFile, file)
-	t.Setenv(EnvFull, "")
+	t.Setenv(envFile, file)
+	t.Setenv(envFull, "")
 	t.Run("a reboot", func(t *testing.T) {
 		c := Of(t, "reboot", Modelled)
 		c.Each(t, 40, 3, 5, nil, func(*testing.T, int) {})
