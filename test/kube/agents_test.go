@@ -5,17 +5,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/test/kube/harness"
 )
 
-// daemonSet makes one in kube-system for a pool of nodes; an empty pool is every node.
-func daemonSet(t *testing.T, api kubernetes.Interface, name, pool string) {
+// agentDaemonSet makes one in kube-system for a pool of nodes; an empty pool is every node.
+func (w *world) agentDaemonSet(t *testing.T, name, pool string) {
 	t.Helper()
 	template := podsOf(pool)
 	template.Labels = map[string]string{"app": name}
@@ -23,10 +21,7 @@ func daemonSet(t *testing.T, api kubernetes.Interface, name, pool string) {
 	if pool == "" {
 		template.Spec.NodeSelector = nil
 	}
-	_, err := api.AppsV1().DaemonSets(metav1.NamespaceSystem).Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	w.newDaemonSet(t, metav1.NamespaceSystem, name, template)
 }
 
 // agentOn waits until a DaemonSet has one pod on a node, ready and another than the one with that UID, and gives it.
@@ -57,8 +52,8 @@ func agentOn(t *testing.T, client *kube.Client, daemonSet, node, not string) kub
 func replacedAgents(t *testing.T, w *world) {
 	client := w.client(t)
 	kubelet := w.inPool(t, "agents", 1)
-	daemonSet(t, w.api, "kube-proxy", "agents")
-	daemonSet(t, w.api, "another", "agents")
+	w.agentDaemonSet(t, "kube-proxy", "agents")
+	w.agentDaemonSet(t, "another", "agents")
 	old := agentOn(t, client, "kube-proxy", "agents-1", "")
 	require.NotEmpty(t, old.UID)
 	require.False(t, old.Created.IsZero())

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -95,10 +94,7 @@ func (w *world) daemonSet(t *testing.T, namespace, pool string) {
 	t.Helper()
 	template := podsOf(pool)
 	template.Labels = map[string]string{"app": "logs"}
-	_, err := w.api.AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "logs"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	w.newDaemonSet(t, namespace, "logs", template)
 	harness.Eventually(t, "the DaemonSet's pod is ready", func() error {
 		found, err := w.api.AppsV1().DaemonSets(namespace).Get(t.Context(), "logs", metav1.GetOptions{})
 		if err == nil && found.Status.NumberReady == 0 {
@@ -188,10 +184,7 @@ func volumes(t *testing.T, w *world) {
 	}
 	template := podsOf("volumes")
 	template.Spec.Volumes = []corev1.Volume{{Name: "logs", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "logs"}}}}
-	_, err := w.api.AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "logs"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	w.newDaemonSet(t, namespace, "logs", template)
 	harness.Eventually(t, "the DaemonSet's pod is placed", func() error {
 		if len(w.podsOn(t, namespace, "volumes-1")) == 0 {
 			return errors.New("it isn't")

@@ -189,7 +189,7 @@ func (c restoredCluster) restore(t *testing.T) {
 	w, farm := startFarm(t, fmt.Sprintf("127.0.75.%d", c.address), fmt.Sprintf("127.0.75.%d", c.address+9), c.controlPlanes, c.workers)
 	client := w.client(t)
 	for _, name := range []string{"kube-proxy", "kube-flannel"} {
-		daemonSet(t, w.api, name, "")
+		w.agentDaemonSet(t, name, "")
 	}
 	pods := map[string]string{}
 	for _, node := range farm.Nodes() {

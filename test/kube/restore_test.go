@@ -95,16 +95,18 @@ func (w *world) joinPool(t *testing.T, pool, node string) {
 // takeSnapshot stores a snapshot of a control plane's etcd in a file.
 func takeSnapshot(t *testing.T, client *talos.Client, target talos.Target) string {
 	t.Helper()
-	session, err := client.Dial(within(t), target, talos.RoleEtcdBackup)
-	require.NoError(t, err)
-	defer session.Close() //nolint:errcheck // one call
-	stream, err := session.EtcdSnapshot(within(t))
-	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "snapshot")
 	file, err := os.Create(path)
 	require.NoError(t, err)
-	_, err = io.Copy(file, stream)
-	require.NoError(t, errors.Join(err, stream.Close(), file.Close()))
+	err = dialled(t, client, target, talos.RoleEtcdBackup, func(s *talos.Session) error {
+		stream, err := s.EtcdSnapshot(within(t))
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, stream)
+		return errors.Join(err, stream.Close())
+	})
+	require.NoError(t, errors.Join(err, file.Close()))
 	return path
 }
 
@@ -126,12 +128,7 @@ func restore(t *testing.T, client *talos.Client, node *talossim.Node, target tal
 	t.Helper()
 	boot := node.BootID()
 	call := func(do func(*talos.Session) error) error {
-		session, err := client.Dial(within(t), target, talos.RoleAdmin)
-		if err != nil {
-			return err
-		}
-		defer session.Close() //nolint:errcheck // one call
-		return do(session)
+		return dialled(t, client, target, talos.RoleAdmin, do)
 	}
 	if err := call(func(s *talos.Session) error {
 		return s.Reset(within(t), talos.ResetRequest{Partitions: []string{"EPHEMERAL"}, Reboot: true})

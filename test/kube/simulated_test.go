@@ -38,12 +38,7 @@ func startFarm(t *testing.T, first, endpoint string, controlPlanes, workers int)
 	w.servers = append(w.servers, cluster.Spec.Endpoint)
 	target := talos.Target{Name: farm.Nodes()[0].Name(), Endpoint: farm.Nodes()[0].Address(), ControlPlane: true}
 	harness.Eventually(t, "the bootstrap", func() error {
-		session, err := client.Dial(within(t), target, talos.RoleAdmin)
-		if err != nil {
-			return err
-		}
-		defer session.Close() //nolint:errcheck // one call
-		return session.Bootstrap(within(t))
+		return dialled(t, client, target, talos.RoleAdmin, func(s *talos.Session) error { return s.Bootstrap(within(t)) })
 	})
 	w.api = harness.StartSimulated(t, farm, w.secrets, endpoint).API
 	harness.Eventually(t, "every control plane has joined etcd", func() error { return joined(t, client, target, controlPlanes) })
@@ -53,18 +48,26 @@ func startFarm(t *testing.T, first, endpoint string, controlPlanes, workers int)
 	return w, farm
 }
 
-// joined says whether etcd has so many started voters.
-func joined(t *testing.T, client *talos.Client, target talos.Target, count int) error {
-	session, err := client.Dial(within(t), target, talos.RoleReader)
+// dialled does something over a connection of its own to a machine.
+func dialled(t *testing.T, client *talos.Client, target talos.Target, role talos.Role, do func(*talos.Session) error) error {
+	t.Helper()
+	session, err := client.Dial(within(t), target, role)
 	if err != nil {
 		return err
 	}
-	defer session.Close() //nolint:errcheck // one call
-	members, err := session.Members(within(t))
-	if err == nil && (len(members) != count || slices.ContainsFunc(members, func(m talos.EtcdMember) bool { return m.Learner || m.Name == "" })) {
-		err = fmt.Errorf("members %+v", members)
-	}
-	return err
+	defer session.Close() //nolint:errcheck // what it was for is done
+	return do(session)
+}
+
+// joined says whether etcd has so many started voters.
+func joined(t *testing.T, client *talos.Client, target talos.Target, count int) error {
+	return dialled(t, client, target, talos.RoleReader, func(s *talos.Session) error {
+		members, err := s.Members(within(t))
+		if err == nil && (len(members) != count || slices.ContainsFunc(members, func(m talos.EtcdMember) bool { return m.Learner || m.Name == "" })) {
+			err = fmt.Errorf("members %+v", members)
+		}
+		return err
+	})
 }
 
 // configure gives a machine in maintenance mode its first config.
@@ -183,13 +186,13 @@ func TestARebootIsDrainedFor(t *testing.T) {
 
 	talosClient := talos.NewClient(w.bundle, talos.ClientOptions{})
 	t.Cleanup(func() { _ = talosClient.Close() })
-	session, err := talosClient.Dial(within(t), talos.Target{Name: "w-1", Endpoint: farm.Node("w-1").Address()}, talos.RoleOperator)
-	require.NoError(t, err)
 	before := node.BootID
-	if err := session.Reboot(within(t), talos.RebootDefault); err != nil {
-		t.Logf("the reboot cut off its own answer, and is seen below: %v", err)
-	}
-	_ = session.Close()
+	require.NoError(t, dialled(t, talosClient, talos.Target{Name: "w-1", Endpoint: farm.Node("w-1").Address()}, talos.RoleOperator, func(s *talos.Session) error {
+		if err := s.Reboot(within(t), talos.RebootDefault); err != nil {
+			t.Logf("the reboot cut off its own answer, and is seen below: %v", err)
+		}
+		return nil
+	}))
 	harness.Eventually(t, "w-1 is Ready in a new boot", func() error {
 		node, err = find(within(t), client, "w-1")
 		if err == nil && (node.BootID == before || node.Ready != kube.Yes) {

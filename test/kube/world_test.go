@@ -159,6 +159,15 @@ func (w *world) available(t *testing.T, namespace string, replicas int32) {
 	})
 }
 
+// newDaemonSet starts one of pods like the template, and waits for nothing.
+func (w *world) newDaemonSet(t *testing.T, namespace, name string, template corev1.PodTemplateSpec) {
+	t.Helper()
+	_, err := w.api.AppsV1().DaemonSets(namespace).Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
 // budget lets so many of a pool's pods be unavailable, and waits until Kubernetes has counted them.
 func (w *world) budget(t *testing.T, namespace, pool string, unavailable int, healthy int32) {
 	t.Helper()

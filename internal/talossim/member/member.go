@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -44,11 +46,11 @@ type Config struct {
 
 // Member is one run of the etcd process.
 type Member struct {
-	etcd     *embed.Etcd
-	forwards []*forwarder
-	calls    Calls
-	crashed  chan struct{}
-	done     chan struct{}
+	etcd    *embed.Etcd
+	relays  []*world.Relay
+	calls   Calls
+	crashed chan struct{}
+	done    chan struct{}
 
 	mu       sync.Mutex
 	stopping bool
@@ -74,12 +76,13 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	cfg.Network.SetMember(m.etcd.Server.MemberID().String(), cfg.Address)
 	for port, backend := range map[int]string{ClientPort: m.etcd.Clients[0].Addr().String(), PeerPort: m.etcd.Peers[0].Addr().String()} {
-		f, err := forward(cfg.Network, cfg.Address, port, backend)
+		relay, err := world.OpenRelay(net.JoinHostPort(cfg.Address.String(), strconv.Itoa(port)), []string{backend},
+			cfg.Network.Link(cfg.Address).Wrap, cfg.senderCable)
 		if err != nil {
 			m.Kill()
-			return nil, err
+			return nil, fmt.Errorf("etcd's port: %w", err)
 		}
-		m.forwards = append(m.forwards, f)
+		m.relays = append(m.relays, relay)
 	}
 	go m.watch()
 	if ctx.Err() != nil {
@@ -219,8 +222,8 @@ func (m *Member) end(err error, graceful bool) {
 	if graceful {
 		bounded(2*time.Second, func() { _ = m.etcd.Server.TryTransferLeadershipOnShutdown() }) // best effort, as etcd's own
 	}
-	for _, f := range m.forwards {
-		f.close()
+	for _, relay := range m.relays {
+		relay.Close()
 	}
 	patience := 10 * time.Second
 	if m.hasCrashed() {

@@ -15,6 +15,7 @@ import (
 
 	"ichor.maesh.dev/internal/talossim"
 	"ichor.maesh.dev/internal/talossim/member"
+	"ichor.maesh.dev/internal/talossim/world"
 )
 
 // Simulated is a real Kubernetes on simulated machines: on each control plane an API server over that machine's own etcd, and a
@@ -64,9 +65,9 @@ func StartSimulated(t testing.TB, farm *talossim.Farm, secrets *Secrets, endpoin
 			<-one
 		}
 	})
-	balancer, err := openFront(address, func() []string { return fronts }, nil)
+	balancer, err := world.OpenRelay(address, fronts)
 	require.NoError(t, err)
-	t.Cleanup(balancer.close)
+	t.Cleanup(balancer.Close)
 	s.API = secrets.Client(t, s.Endpoint)
 	for _, node := range farm.Nodes() {
 		s.Kubelets[node.Name()] = startSimulatedKubelet(t, s.API, node, secrets)
@@ -83,7 +84,7 @@ type staticPod struct {
 	clusterID string
 	path      string
 	server    *APIServer
-	front     *front
+	front     *world.Relay
 }
 
 func newStaticPod(t testing.TB, farm *talossim.Farm, node *talossim.Node, secrets *Secrets, path, endpoint string) *staticPod {
@@ -122,14 +123,14 @@ func (p *staticPod) start() (err error) {
 	if p.server.process, err = launch(p.path, p.server.dir, "kube-apiserver", p.server.args...); err != nil || p.front != nil {
 		return err
 	}
-	p.front, err = openFront(net.JoinHostPort(p.address.String(), strconv.Itoa(Port)), func() []string { return []string{p.server.Address()} },
+	p.front, err = world.OpenRelay(net.JoinHostPort(p.address.String(), strconv.Itoa(Port)), []string{p.server.Address()},
 		p.farm.World().Network.Link(p.address).Wrap)
 	return err
 }
 
 func (p *staticPod) stop() {
 	if p.front != nil {
-		p.front.close()
+		p.front.Close()
 		p.front = nil
 	}
 	if p.server.process != nil {
