@@ -82,7 +82,7 @@ func (a *api) Rollback(ctx context.Context, _ *machine.RollbackRequest) (*machin
 	if err := a.m.notInContainer(); err != nil {
 		return nil, err
 	}
-	if a.m.cfg.Store.SystemDisk() == "" {
+	if a.m.cfg.Store.systemDisk() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "system disk not found")
 	}
 	if !a.m.cfg.Faults.dropped(ctx) {

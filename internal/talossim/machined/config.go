@@ -108,7 +108,7 @@ func (c *configs) flush() {
 	if c.unwritten == nil || !c.m.cfg.Store.Has(stateLabel) || c.m.ctx.Err() != nil {
 		return
 	}
-	if err := c.m.cfg.Store.WriteConfig(c.unwritten); err != nil {
+	if err := c.m.cfg.Store.writeConfig(c.unwritten); err != nil {
 		c.m.log.Error("writing the config to STATE", "err", err)
 		return
 	}

@@ -35,7 +35,7 @@ func (m *Machine) removeOwnMember(ctx context.Context, id uint64) error {
 	ctx, cancel := m.pace.Within(ctx, 5*time.Minute)
 	defer cancel()
 	var last error
-	m.pace.Ask(ctx, 10*time.Second, func() bool {
+	m.pace.ask(ctx, 10*time.Second, func() bool {
 		c, err := m.etcdClusterClient()
 		if err != nil {
 			last = err

@@ -217,7 +217,7 @@ func (m *Machine) joinCluster(ctx context.Context) (initial string, id uint64, e
 	ctx, cancel := m.pace.Waiting(ctx, etcdJoinTimeout, m.etcd.atWork)
 	defer cancel()
 	err = errors.New("timeout")
-	m.pace.Ask(ctx, etcdJoinEvery, func() bool {
+	m.pace.ask(ctx, etcdJoinEvery, func() bool {
 		attempt, cancel := m.pace.Within(ctx, etcdJoinAttempt)
 		defer cancel()
 		var list *clientv3.MemberListResponse
@@ -358,7 +358,7 @@ func (m *Machine) promote(ctx context.Context, id uint64) {
 	defer cancel()
 	next := 0
 	patience := time.Second
-	m.pace.Ask(ctx, etcdPromoteEvery, func() bool {
+	m.pace.ask(ctx, etcdPromoteEvery, func() bool {
 		// A promotion that is cut short has not happened or is found done next time. A host on which the first attempts don't
 		// get as far as an answer is given more time.
 		attempt, cancel := m.pace.after(ctx, max(m.pace.Of(etcdPromoteAttempt), patience))

@@ -116,7 +116,7 @@ func (k *kubelet) cordon(ctx context.Context) error {
 	ctx, cancel := k.m.pace.Within(ctx, cordonTimeout)
 	defer cancel()
 	err := errNoAPI
-	done := k.m.pace.Ask(ctx, settlePeriod, func() bool {
+	done := k.m.pace.ask(ctx, settlePeriod, func() bool {
 		err = k.ask(ctx, func(c *kubeClient) error {
 			node, err := c.CoreV1().Nodes().Get(ctx, k.m.hostname(), metav1.GetOptions{})
 			if err != nil || node.Spec.Unschedulable {
@@ -164,7 +164,7 @@ func (k *kubelet) evictAll(ctx context.Context) error {
 
 func (k *kubelet) evict(ctx context.Context, namespace, name string, uid types.UID) error {
 	err := errNoAPI
-	gone := k.m.pace.Ask(ctx, evictAgain, func() bool {
+	gone := k.m.pace.ask(ctx, evictAgain, func() bool {
 		err = k.ask(ctx, func(c *kubeClient) error {
 			return c.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 		})
@@ -176,7 +176,7 @@ func (k *kubelet) evict(ctx context.Context, namespace, name string, uid types.U
 	case !gone || err != nil:
 		return fmt.Errorf("evicting pod %s/%s: %w", namespace, name, errors.Join(err, context.Cause(ctx)))
 	}
-	if !k.m.pace.Ask(ctx, settlePeriod, func() bool {
+	if !k.m.pace.ask(ctx, settlePeriod, func() bool {
 		var there bool
 		err := k.ask(ctx, func(c *kubeClient) error {
 			pod, err := c.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})

@@ -164,7 +164,7 @@ func (a *api) Mounts(context.Context, *emptypb.Empty) (*machine.MountsResponse, 
 	mounts := &machine.Mounts{}
 	if a.m.volumes.ephemeralMounted() {
 		mounts.Stats = append(mounts.Stats, &machine.MountStat{
-			Filesystem: partitionPath(a.m.cfg.Store.SystemDisk(), 6), Size: 10 << 30, Available: 9 << 30, MountedOn: "/var",
+			Filesystem: partitionPath(a.m.cfg.Store.systemDisk(), 6), Size: 10 << 30, Available: 9 << 30, MountedOn: "/var",
 		})
 	}
 	return &machine.MountsResponse{Messages: []*machine.Mounts{mounts}}, nil
@@ -180,7 +180,7 @@ func (a *api) MetaWrite(_ context.Context, in *machine.MetaWriteRequest) (*machi
 	}
 	keys := a.m.cfg.Store.Meta()
 	keys[uint8(in.GetKey())] = string(in.GetValue())
-	if err := a.m.cfg.Store.SetMeta(keys); err != nil {
+	if err := a.m.cfg.Store.setMeta(keys); err != nil {
 		return nil, status.Error(codes.ResourceExhausted, "meta write failed")
 	}
 	r := runtimeres.NewMetaKey(runtimeres.NamespaceName, runtimeres.MetaKeyTagToID(uint8(in.GetKey())))
@@ -201,7 +201,7 @@ func (a *api) MetaDelete(_ context.Context, in *machine.MetaDeleteRequest) (*mac
 		return nil, status.Error(codes.NotFound, "meta key not found")
 	}
 	delete(keys, uint8(in.GetKey()))
-	if err := a.m.cfg.Store.SetMeta(keys); err != nil {
+	if err := a.m.cfg.Store.setMeta(keys); err != nil {
 		return nil, err
 	}
 	a.m.drop(runtimeres.NewMetaKey(runtimeres.NamespaceName, runtimeres.MetaKeyTagToID(uint8(in.GetKey()))))

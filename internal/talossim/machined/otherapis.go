@@ -31,7 +31,7 @@ func (s *storageAPI) Disks(context.Context, *emptypb.Empty) (*storageapi.DisksRe
 		for _, d := range s.m.cfg.Disks {
 			disks.Disks = append(disks.Disks, &storageapi.Disk{
 				DeviceName: d.DevPath, Size: d.Size, Model: d.Model, Serial: d.Serial, Readonly: d.Readonly,
-				SystemDisk: d.DevPath == s.m.cfg.Store.SystemDisk(), BusPath: "/simulated/" + path.Base(d.DevPath),
+				SystemDisk: d.DevPath == s.m.cfg.Store.systemDisk(), BusPath: "/simulated/" + path.Base(d.DevPath),
 			})
 		}
 	}
@@ -53,7 +53,7 @@ func (s *storageAPI) BlockDeviceWipe(ctx context.Context, in *storageapi.BlockDe
 			return nil, status.Errorf(codes.NotFound, "blockdevice %q not found", d.GetDevice())
 		case disk.Readonly:
 			return nil, status.Errorf(codes.FailedPrecondition, "blockdevice %q is read-only", d.GetDevice())
-		case disk.DevPath == s.m.cfg.Store.SystemDisk():
+		case disk.DevPath == s.m.cfg.Store.systemDisk():
 			return nil, status.Errorf(codes.FailedPrecondition, "blockdevice %q is in use by disk %q", d.GetDevice(), path.Base(disk.DevPath))
 		}
 	}

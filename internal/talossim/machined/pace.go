@@ -105,8 +105,8 @@ func (p Pace) Poll(ctx context.Context, period time.Duration, f func() bool) boo
 	return p.poll(ctx, max(p.Of(period), min(period, pollFloor)), f)
 }
 
-// Ask is a Poll whose f makes a real call: the pause between two isn't shortened so far that asking is all that a busy host gets to.
-func (p Pace) Ask(ctx context.Context, period time.Duration, f func() bool) bool {
+// ask is a Poll whose f makes a real call: the pause between two isn't shortened so far that asking is all that a busy host gets to.
+func (p Pace) ask(ctx context.Context, period time.Duration, f func() bool) bool {
 	return p.poll(ctx, max(p.Of(period), min(period, askFloor)), f)
 }
 

@@ -56,7 +56,7 @@ func (m *Machine) checkUserDisks(in *machine.ResetRequest) error {
 			return fmt.Errorf("reset user disk failed: device %s wasn't found", name)
 		case disk.Readonly:
 			return fmt.Errorf("reset user disk failed: device %s is readonly", name)
-		case name == m.cfg.Store.SystemDisk():
+		case name == m.cfg.Store.systemDisk():
 			return fmt.Errorf("reset user disk failed: device %s is the system disk", name)
 		}
 	}

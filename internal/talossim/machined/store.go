@@ -51,8 +51,8 @@ func (s *Store) Has(label string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Provision makes a partition when there is none.
-func (s *Store) Provision(label string) error {
+// provision makes a partition when there is none.
+func (s *Store) provision(label string) error {
 	if err := os.MkdirAll(s.Path(label), 0o700); err != nil {
 		return fmt.Errorf("making partition %s: %w", label, err)
 	}
@@ -80,7 +80,7 @@ func (s *Store) Installed() bool { return s.Has(metaLabel) }
 
 // Install makes the disk one that Talos is installed on. disk is the device's path.
 func (s *Store) Install(disk string) error {
-	if err := s.Provision(metaLabel); err != nil {
+	if err := s.provision(metaLabel); err != nil {
 		return err
 	}
 	return s.changeDisks(func(d *diskState) {
@@ -108,19 +108,19 @@ func (s *Store) changeDisks(f func(*diskState)) error {
 	return s.writeJSON(filepath.Join(s.dir, diskFile), d)
 }
 
-// WipeDisk removes what someone else left on a disk.
-func (s *Store) WipeDisk(dev string) error {
+// wipeDisk removes what someone else left on a disk.
+func (s *Store) wipeDisk(dev string) error {
 	return s.changeDisks(func(d *diskState) { d.Wiped = append(d.Wiped, dev) })
 }
 
-// DiskWiped says whether a disk has lost what it once held.
-func (s *Store) DiskWiped(dev string) bool { return slices.Contains(s.disks().Wiped, dev) }
+// diskWiped says whether a disk has lost what it once held.
+func (s *Store) diskWiped(dev string) bool { return slices.Contains(s.disks().Wiped, dev) }
 
 // EverInstalled says whether Talos was on the disk at any time.
 func (s *Store) EverInstalled() bool { return s.disks().Ever }
 
-// SystemDisk is the device that Talos is installed on, "" when it isn't.
-func (s *Store) SystemDisk() string {
+// systemDisk is the device that Talos is installed on, "" when it isn't.
+func (s *Store) systemDisk() string {
 	return s.disks().SystemDisk
 }
 
@@ -136,8 +136,8 @@ func (s *Store) Config() ([]byte, error) {
 	return data, nil
 }
 
-// WriteConfig writes the config to STATE; it does nothing while STATE isn't there.
-func (s *Store) WriteConfig(data []byte) error {
+// writeConfig writes the config to STATE; it does nothing while STATE isn't there.
+func (s *Store) writeConfig(data []byte) error {
 	if !s.Has(stateLabel) {
 		return nil
 	}
@@ -151,8 +151,8 @@ func (s *Store) Meta() map[uint8]string {
 	return keys
 }
 
-// SetMeta writes META's keys; it does nothing while META isn't there.
-func (s *Store) SetMeta(keys map[uint8]string) error {
+// setMeta writes META's keys; it does nothing while META isn't there.
+func (s *Store) setMeta(keys map[uint8]string) error {
 	if !s.Has(metaLabel) {
 		return nil
 	}

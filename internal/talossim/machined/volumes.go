@@ -38,7 +38,7 @@ func systemPartitions() []struct {
 func (v *volumes) locate() {
 	m := v.m
 	if m.conf.configured() && (m.cfg.Store.Installed() || m.cfg.Container) && !m.cfg.Store.Has(stateLabel) {
-		if err := m.cfg.Store.Provision(stateLabel); err != nil {
+		if err := m.cfg.Store.provision(stateLabel); err != nil {
 			m.log.Error("making STATE", "err", err)
 		}
 		v.mountState()
@@ -49,7 +49,7 @@ func (v *volumes) locate() {
 
 func (v *volumes) publish() {
 	m := v.m
-	disk := m.cfg.Store.SystemDisk()
+	disk := m.cfg.Store.systemDisk()
 	if disk != "" && !m.cfg.Container {
 		sd := block.NewSystemDisk(block.NamespaceName, block.SystemDiskID)
 		sd.TypedSpec().DevPath, sd.TypedSpec().DiskID = disk, path.Base(disk)
@@ -132,7 +132,7 @@ func (v *volumes) publishDiscovered(systemDisk string) {
 		spec.SetSize(d.Size)
 		own := d.DevPath == systemDisk
 		left := d.Partitions
-		if m.cfg.Store.DiskWiped(d.DevPath) {
+		if m.cfg.Store.diskWiped(d.DevPath) {
 			left = nil
 		}
 		if own || len(left) > 0 {
@@ -155,7 +155,7 @@ func (v *volumes) publishDiscovered(systemDisk string) {
 
 // wipeDisk removes what someone else left on a disk.
 func (m *Machine) wipeDisk(dev string) error {
-	if err := m.cfg.Store.WipeDisk(dev); err != nil {
+	if err := m.cfg.Store.wipeDisk(dev); err != nil {
 		return err
 	}
 	m.volumes.publish()

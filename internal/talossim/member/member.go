@@ -22,8 +22,8 @@ import (
 
 // The ports of etcd on a control plane.
 const (
-	ClientPort = 2379
-	PeerPort   = 2380
+	clientPort = 2379
+	peerPort   = 2380
 )
 
 // Config says how a member starts.
@@ -58,10 +58,10 @@ type Member struct {
 }
 
 // PeerURL is the peer URL that a machine's member advertises.
-func PeerURL(addr netip.Addr) string { return fmt.Sprintf("http://%s:%d", addr, PeerPort) }
+func PeerURL(addr netip.Addr) string { return fmt.Sprintf("http://%s:%d", addr, peerPort) }
 
 // ClientURL is the client URL that a machine's member advertises.
-func ClientURL(addr netip.Addr) string { return fmt.Sprintf("http://%s:%d", addr, ClientPort) }
+func ClientURL(addr netip.Addr) string { return fmt.Sprintf("http://%s:%d", addr, clientPort) }
 
 // Start starts the process. It returns when etcd has started, which doesn't mean that it has a leader; an error is what
 // etcd itself ends with when it refuses to start.
@@ -75,7 +75,7 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 		return nil, fmt.Errorf("starting etcd: %w", err)
 	}
 	cfg.Network.SetMember(m.etcd.Server.MemberID().String(), cfg.Address)
-	for port, backend := range map[int]string{ClientPort: m.etcd.Clients[0].Addr().String(), PeerPort: m.etcd.Peers[0].Addr().String()} {
+	for port, backend := range map[int]string{clientPort: m.etcd.Clients[0].Addr().String(), peerPort: m.etcd.Peers[0].Addr().String()} {
 		relay, err := world.OpenRelay(net.JoinHostPort(cfg.Address.String(), strconv.Itoa(port)), []string{backend},
 			cfg.Network.Link(cfg.Address).Wrap, cfg.senderCable)
 		if err != nil {

@@ -24,7 +24,7 @@ import (
 type Kubelet struct {
 	client kubernetes.Interface
 	node   corev1.Node
-	state  func() KubeletState
+	state  func() kubeletState
 	cancel context.CancelFunc
 	done   chan struct{}
 	// registered is the boot in which it registered last.
@@ -34,8 +34,8 @@ type Kubelet struct {
 	held map[string]bool
 }
 
-// KubeletState is what becomes of the machine under a kubelet.
-type KubeletState struct {
+// kubeletState is what becomes of the machine under a kubelet.
+type kubeletState struct {
 	Running bool
 	BootID  string
 }
@@ -49,7 +49,7 @@ const leaseSeconds = 40
 // StartKubelet registers a node and plays its kubelet until the test ends. change may set what the Node says of itself.
 func StartKubelet(t testing.TB, client kubernetes.Interface, name string, change ...func(*corev1.Node)) *Kubelet {
 	t.Helper()
-	k := newKubelet(client, name, func() KubeletState { return KubeletState{Running: true, BootID: "boot-" + name} })
+	k := newKubelet(client, name, func() kubeletState { return kubeletState{Running: true, BootID: "boot-" + name} })
 	for _, one := range change {
 		one(&k.node)
 	}
@@ -58,7 +58,7 @@ func StartKubelet(t testing.TB, client kubernetes.Interface, name string, change
 	return k
 }
 
-func newKubelet(client kubernetes.Interface, name string, state func() KubeletState) *Kubelet {
+func newKubelet(client kubernetes.Interface, name string, state func() kubeletState) *Kubelet {
 	k := &Kubelet{client: client, state: state, done: make(chan struct{}), held: map[string]bool{}}
 	k.node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}, Status: corev1.NodeStatus{
 		NodeInfo:  corev1.NodeSystemInfo{SystemUUID: "uuid-" + name, KubeletVersion: "v1.36.3"},

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ServersVariable names the environment variable with the path of the built servers.
-const ServersVariable = "ICHOR_KUBE_SERVERS"
+// serversVariable names the environment variable with the path of the built servers.
+const serversVariable = "ICHOR_KUBE_SERVERS"
 
 // patience only ends a test that hangs.
 const patience = 5 * time.Minute
@@ -22,9 +22,9 @@ const patience = 5 * time.Minute
 // `make test-kube`, which `make test` runs, does it.
 func Servers(t testing.TB) string {
 	t.Helper()
-	path := os.Getenv(ServersVariable)
+	path := os.Getenv(serversVariable)
 	if path == "" {
-		t.Skipf("%s isn't set; run `make test-kube`", ServersVariable)
+		t.Skipf("%s isn't set; run `make test-kube`", serversVariable)
 	}
 	return path
 }

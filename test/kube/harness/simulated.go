@@ -150,8 +150,8 @@ func (p *staticPod) show(t testing.TB) {
 // startSimulatedKubelet plays the kubelet of a machine while the simulator says that it runs.
 func startSimulatedKubelet(t testing.TB, api kubernetes.Interface, node *talossim.Node, secrets *Secrets) *Kubelet {
 	t.Helper()
-	k := newKubelet(api, node.Name(), func() KubeletState {
-		return KubeletState{Running: node.KubeletUp(), BootID: node.BootID()}
+	k := newKubelet(api, node.Name(), func() kubeletState {
+		return kubeletState{Running: node.KubeletUp(), BootID: node.BootID()}
 	})
 	k.node.Status.NodeInfo.SystemUUID = node.UUID()
 	k.node.Status.Addresses[0].Address = node.Address()
