@@ -167,9 +167,8 @@ func (r *runOpRun) recoverFlags() string {
 // supposeLocalDataLoss writes into the file that what pods keep on control planes may be lost, where a person is there to be asked for it. It is
 // asked for when they have read which machines that is about.
 func (r *runOpRun) supposeLocalDataLoss() {
-	takes := r.target.Cluster.Object.Spec.ControlPlane.Schedulable
 	restore := &r.f.request.Restore
-	if takes != nil && !*takes || restore.LocalDataLoss != "" || !r.interactive || r.f.dryRun || r.f.output == "json" {
+	if !r.target.Cluster.Object.Spec.ControlPlanesSchedulable() || restore.LocalDataLoss != "" || !r.interactive || r.f.dryRun || r.f.output == "json" {
 		return
 	}
 	restore.LocalDataLoss, r.supposed = "accepted", true
