@@ -109,8 +109,11 @@ func mendMembers(in *Input, next *statefile.State, etcd etcdView, says map[strin
 			continue
 		}
 		kind, grace := "a learner", in.Timing.LearnerGrace
-		if member.Name == "" {
+		switch {
+		case member.Name == "":
 			kind, grace = "an etcd member without a name", in.Timing.NamelessGrace
+		case !member.Learner:
+			continue // it was promoted since, and is a voter
 		}
 		age := in.Now.Sub(join.FirstSeen)
 		if age < grace {
