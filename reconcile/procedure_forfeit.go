@@ -54,7 +54,12 @@ func resolveForfeit(in *Input, intent statefile.Intent) ended {
 		return ended{result: resolveDone, say: "another member leads"}
 	case ok && leads(seen) && age >= in.Timing.ServiceQuiet && intent.Outcome != "" || age >= in.Timing.Patience:
 		e := ended{result: resolveGiven, say: "it still leads"}
-		if intent.Attempt >= mostForfeits || !ok {
+		switch {
+		case !ok:
+			e.say = "it gives no answer"
+			e.failure = fmt.Sprintf("%s gives no answer since it was asked to hand the leadership of etcd on, so whether it leads is not known; look at it, and resume this operation "+
+				"once it answers", name)
+		case intent.Attempt >= mostForfeits:
 			e.failure = fmt.Sprintf("%s still leads etcd after it was asked %d times to hand the leadership on (its answer: %s)", name, intent.Attempt,
 				nameOr(intent.Message, "yes"))
 		}
