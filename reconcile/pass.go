@@ -41,6 +41,9 @@ func (w *worker) pass(ctx context.Context) (time.Duration, error) {
 	if errors.Is(err, errFromMemory) {
 		wait, err = w.passWith(ctx, false)
 	}
+	if err != nil { // the next pass may meet it too, and asks machines and store again
+		wait = max(wait, w.agent.timing.Busy)
+	}
 	return wait, err
 }
 
@@ -150,7 +153,7 @@ func (w *worker) openBundle(ctx context.Context, head *gitsource.Revision) error
 	}
 	w.agent.scrubber.Add(bundle.Scalars()...)
 	w.agent.hideOpened(identities)
-	if w.bundle != nil && w.bundle.Fingerprint() == bundle.Fingerprint() && reflect.DeepEqual(w.bundle.CAs(), bundle.CAs()) {
+	if w.bundle != nil && w.bundle.Same(bundle) {
 		w.opened = f
 		return nil
 	}
@@ -318,13 +321,7 @@ func (w *worker) decide(ctx context.Context, desired Cluster, state, next *state
 	if err != nil {
 		return Plan{}, Input{}, trouble("IdentityUnusable", "the age identity can't be used: %w", err)
 	}
-	if w.compare == nil || w.compare.fleet != w.good.fleet {
-		compare := NewComparer(w.good.fleet, desired.Object, w.bundle, identities, w.agent.mark)
-		if w.compare != nil {
-			compare.follow(w.compare)
-		}
-		w.compare = compare
-	}
+	w.renewComparer(desired, identities)
 	age := w.writerAge()
 	in := Input{Cluster: desired, State: next, WriterAge: &age, Timing: w.agent.timing, TrustedNetworks: w.agent.trusted, Mark: w.agent.mark,
 		Deferred: w.stillDeferred(), Operations: operations, Restore: w.restoreView(), NodeName: w.agent.config.NodeName,
@@ -348,6 +345,18 @@ func (w *worker) decide(ctx context.Context, desired Cluster, state, next *state
 		plan = Decide(in)
 	}
 	return plan, in, nil
+}
+
+// renewComparer makes the comparer anew for another revision, and for other identities: they may open what could not be opened.
+func (w *worker) renewComparer(desired Cluster, identities *sealed.Identities) {
+	if w.compare != nil && w.compare.fleet == w.good.fleet && w.compare.identities == identities {
+		return
+	}
+	compare := NewComparer(w.good.fleet, desired.Object, w.bundle, identities, w.agent.mark)
+	if w.compare != nil {
+		compare.follow(w.compare)
+	}
+	w.compare = compare
 }
 
 // look observes the machines, and compares each with what it should run.
@@ -410,7 +419,11 @@ func (w *worker) listBackups(ctx context.Context, desired Cluster) Listing {
 		return Listing{}
 	}
 	owner, err := w.owner()
-	return w.agent.backups.list(ctx, w.good.fleet, desired.Backups, owner, err)
+	listing := w.agent.backups.list(ctx, w.good.fleet, desired.Backups, owner, err)
+	for name, problem := range listing.Problem {
+		listing.Problem[name] = w.agent.scrubber.Text(problem)
+	}
+	return listing
 }
 
 // store writes the decided state where it differs from the one that was read. A pass that changes nothing writes nothing.

@@ -2,12 +2,16 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"ichor.maesh.dev/operation"
+	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/statefile/storetest"
 	"ichor.maesh.dev/talos"
@@ -123,4 +127,45 @@ func TestAnInboxIsListedOftenWhileGitCannotBeRead(t *testing.T) {
 		f.passes(context.Background())
 	}
 	require.Equal(t, listed+3, f.listed)
+}
+
+// withoutOnce is a store in which no operation can begin.
+type withoutOnce struct{ statefile.Store }
+
+func (s withoutOnce) Put(ctx context.Context, key string, data []byte, cond statefile.If) (string, error) {
+	if strings.Contains(key, "/audit/once/") {
+		return "", fmt.Errorf("put %s: %w", key, statefile.ErrUnavailable)
+	}
+	return s.Store.Put(ctx, key, data, cond)
+}
+
+func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
+	ctx, alice := t.Context(), newSigner(t)
+	signers := signersOf(t, alice.line("alice", `namespaces="ichor-operation@c-0"`))
+	var store statefile.Store = withoutOnce{storetest.NewMemory()}
+	now := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
+	world := newSettledWorld(t, 1, 4, statefile.LocationHash(store))
+	f := world.newAgent(t, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: now, Clocks: statefile.SystemClocks(),
+		Signers: func() (*operation.AllowedSigners, error) { return signers, nil },
+		Inbox: func(ctx context.Context, cluster string) ([]statefile.InboxFile, bool, error) {
+			return statefile.ReadInbox(ctx, store, cluster)
+		}})
+	f.settle(t, ctx)
+	f.passes(ctx) // what is there by then is skipped, for nobody knows this cluster's past
+	bundle := world.bundles["c-0"]
+	text := operationText("reboot-w-3", schema.ClusterID(bundle.ClusterID()), now.Now(), time.Hour, nodeBody("w-3", world.nodes[bundle.ClusterID()].seen["w-3"].UUID, "reboot"))
+	text = strings.Replace(text, "name: prod", "name: c-0", 1)
+	require.NoError(t, statefile.PutInbox(ctx, store, "c-0", "reboot-w-3", []byte(text), alice.sign(text, "ichor-operation@c-0")))
+	now.Step(time.Hour - time.Minute)
+	w := f.agent.current()[0]
+	for range 5 {
+		wait, err := w.pass(ctx)
+		if err != nil {
+			require.ErrorContains(t, err, "the operation reboot-w-3 can't begin")
+			require.Equal(t, w.agent.timing.Busy, wait)
+			return
+		}
+	}
+	state, _ := w.state.Known()
+	require.Fail(t, "it begins", "%+v", operationNamed(state, "reboot-w-3"))
 }
