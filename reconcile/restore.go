@@ -71,9 +71,9 @@ func (w *worker) restore(ctx context.Context, desired Cluster, order *RestoreOrd
 		case ctx.Err() != nil:
 			return
 		case errors.As(err, &away), errors.As(err, &fenced):
-			view.Say = w.agent.scrubber.Text(err.Error())
+			view.Say = err.Error()
 		case err != nil:
-			view.Problem = w.agent.scrubber.Text(err.Error())
+			view.Problem = err.Error()
 		}
 		w.keepRestore(r, view, in)
 		return
@@ -96,11 +96,11 @@ func (w *worker) advanceRestore(ctx context.Context, r *restoration, in Input) {
 	case errors.Is(err, recovery.ErrOtherDriver):
 		view.Problem = "another process drives this restore, and this one has stopped: " + err.Error()
 	case errors.As(err, &stopped):
-		view.Problem = w.agent.scrubber.Text(stopped.Why)
+		view.Problem = stopped.Why
 	case errors.As(err, &fenced):
 		view.Say = fenced.Why
 	case err != nil:
-		view.Say = w.agent.scrubber.Text(err.Error())
+		view.Say = err.Error()
 	case marker.Phase == recovery.PhaseDone:
 		w.endRestore(ctx, r, &view, marker)
 	}
@@ -109,6 +109,7 @@ func (w *worker) advanceRestore(ctx context.Context, r *restoration, in Input) {
 
 // keepRestore keeps a view. One that can't go on gets the way out, and what it held is given up: a resume begins with the marker.
 func (w *worker) keepRestore(r *restoration, view RestoreView, in Input) {
+	view.Say, view.Problem = w.agent.scrubber.Text(view.Say), w.agent.scrubber.Text(view.Problem)
 	if view.Problem != "" && view.Marked {
 		view.Problem += "; resume it, or stop this agent and end it by hand: " + recoverCommand(&in, &r.order.Spec, false)
 	}
@@ -127,7 +128,7 @@ func (w *worker) endRestore(ctx context.Context, r *restoration, v *RestoreView,
 		return
 	}
 	if err := r.place.Unpin(ctx, m.Pinned); err != nil {
-		v.Say += fmt.Sprintf("; its copy %s could not be taken away: %s", m.Pinned, w.agent.scrubber.Text(err.Error()))
+		v.Say += fmt.Sprintf("; its copy %s could not be taken away: %s", m.Pinned, err)
 	}
 }
 
@@ -301,6 +302,9 @@ func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration
 		known.Snapshot = own
 		return revision.Target(known)
 	}); err != nil {
+		if (restoreFence{w, r.order.Digest}).lease() != nil {
+			return err // whoever holds the cluster now may rest on the same copy
+		}
 		return errors.Join(err, r.place.Unpin(ctx, m.Pinned))
 	}
 	m.Snapshot = recovery.Snapshot{Name: spec.Snapshot.Name, SHA256: spec.Snapshot.SHA256, Revision: r.ready.Before.Revision, Keys: r.ready.Before.Keys}

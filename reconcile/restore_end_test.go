@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/internal/scrub"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 )
@@ -19,7 +20,7 @@ func TestEveryFailurePastTheMarkerEndsWithTheCommandThatEndsItByHand(t *testing.
 		"the recovery on cp-1 came to nothing 3 times", "it can't be cancelled any more", errRestoreLost.Error(), errRestoreOld.Error(),
 		"another process drives this restore, and this one has stopped",
 	} {
-		w, r := &worker{}, &restoration{order: RestoreOrder{Spec: *s.spec.EtcdRestore}}
+		w, r := &worker{agent: &Agent{scrubber: scrub.New()}}, &restoration{order: RestoreOrder{Spec: *s.spec.EtcdRestore}}
 		w.keepRestore(r, RestoreView{Problem: why, Marked: true}, *s.in)
 		require.True(t, strings.HasPrefix(r.view.Problem, why), r.view.Problem)
 		require.True(t, strings.HasSuffix(r.view.Problem, "; resume it, or stop this agent and end it by hand: "+command), r.view.Problem)

@@ -113,6 +113,14 @@ func (s tappedRestore) LeaveEtcd(ctx context.Context) error {
 	return s.around("LeaveEtcd", func() error { return s.Session.LeaveEtcd(ctx) })
 }
 
+func (s tappedRestore) RemoveMember(ctx context.Context, id uint64) error {
+	return s.around("RemoveMember", func() error { return s.Session.RemoveMember(ctx, id) })
+}
+
+func (s tappedRestore) RestartService(ctx context.Context, id string) error {
+	return s.around("RestartService", func() error { return s.Session.RestartService(ctx, id) })
+}
+
 // tappedPlaces opens destinations whose writes of a restore are behind a tap.
 type tappedPlaces struct {
 	tap        *tap
