@@ -8,11 +8,18 @@ import (
 
 const (
 	// maxAhead is how far createdAt may lie in the future: what clocks differ by.
-	maxAhead = 5 * time.Minute
-	// maxLife and maxOverrideLife are how long an operation may wait for its start.
+	maxAhead        = 5 * time.Minute
 	maxLife         = 7 * 24 * time.Hour
 	maxOverrideLife = 24 * time.Hour
 )
+
+// MaxLife is how long an operation may wait for its start, with the rule as a sentence. override is as in [Submission].
+func MaxLife(spec schema.OperationSpec, override bool) (most time.Duration, rule string) {
+	if override || spec.NeedsOverride() {
+		return maxOverrideLife, "one that needs the override namespace waits at most 24 hours"
+	}
+	return maxLife, "an operation waits at most 7 days"
+}
 
 // Submission is an operation as it was found.
 type Submission struct {
@@ -37,7 +44,7 @@ type Known struct {
 	// Clusters are the IDs of the clusters by name.
 	Clusters map[string]string
 	Accepted []Accepted
-	// Now is the time, never behind the latest that was recorded: see [Later].
+	// Now is the time, never behind the latest that was recorded: a clock that was put back makes nothing valid again.
 	Now time.Time
 }
 
@@ -48,14 +55,6 @@ type Admitted struct {
 	Signer    Signer
 }
 
-// Later gives the later of two times: a clock that was put back makes nothing valid again.
-func Later(clock, recorded time.Time) time.Time {
-	if clock.Before(recorded) {
-		return recorded
-	}
-	return clock
-}
-
 // Admit asks everything that is asked before an operation is accepted: the file, its cluster, its signature, its times, its
 // name. The signature comes before times and name, since only a valid one uses up a name.
 func Admit(s Submission, known Known) (Admitted, *Refusal) {
@@ -63,7 +62,7 @@ func Admit(s Submission, known Known) (Admitted, *Refusal) {
 	if refusal != nil {
 		return Admitted{}, refusal
 	}
-	admitted := Admitted{Operation: op, Identity: IdentityOf(op)}
+	admitted := Admitted{Operation: op, Identity: identityOf(op)}
 	if refusal := CheckCluster(op.Spec.ClusterRef, known.Clusters); refusal != nil {
 		return Admitted{}, refusal
 	}
@@ -73,7 +72,7 @@ func Admit(s Submission, known Known) (Admitted, *Refusal) {
 	if refusal := CheckTimes(op.Spec, s.Override, known.Now); refusal != nil {
 		return Admitted{}, refusal
 	}
-	if refusal := CheckName(admitted.Identity, known.Accepted); refusal != nil {
+	if refusal := checkName(admitted.Identity, known.Accepted); refusal != nil {
 		return Admitted{}, refusal
 	}
 	return admitted, nil
@@ -94,10 +93,7 @@ func CheckCluster(ref schema.ClusterRef, clusters map[string]string) *Refusal {
 // CheckTimes refuses an operation that is expired, was made in the future, or lives too long. A paused operation doesn't
 // expire, so it isn't asked when one is resumed. override is as in [Submission].
 func CheckTimes(spec schema.OperationSpec, override bool, now time.Time) *Refusal {
-	most, what := maxLife, "an operation waits at most 7 days"
-	if override || spec.NeedsOverride() {
-		most, what = maxOverrideLife, "one that needs the override namespace waits at most 24 hours"
-	}
+	most, what := MaxLife(spec, override)
 	switch life := spec.ExpiresAt.Sub(spec.CreatedAt); {
 	case life > most:
 		return refuse(LivesTooLong, "expiresAt is %s after createdAt, and %s; write a new operation", life, what)
@@ -109,8 +105,8 @@ func CheckTimes(spec schema.OperationSpec, override bool, now time.Time) *Refusa
 	return nil
 }
 
-// CheckName refuses an operation whose name an accepted one of the cluster has used: with other bytes, or the same.
-func CheckName(id Identity, accepted []Accepted) *Refusal {
+// checkName refuses an operation whose name an accepted one of the cluster has used: with other bytes, or the same.
+func checkName(id Identity, accepted []Accepted) *Refusal {
 	for _, other := range accepted {
 		switch {
 		case other.ClusterID != id.ClusterID || other.Name != id.Name:

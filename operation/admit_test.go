@@ -87,11 +87,6 @@ func TestAnOverrideWaitsADayAtMost(t *testing.T) {
 	requireRefused(t, LivesTooLong, CheckTimes(spec, false, morning))
 }
 
-func TestAClockThatWasPutBackMakesNothingValid(t *testing.T) {
-	require.Equal(t, morning, Later(morning.Add(-time.Hour), morning))
-	require.Equal(t, morning.Add(time.Hour), Later(morning.Add(time.Hour), morning))
-}
-
 func TestWhoMayDoWhat(t *testing.T) {
 	_, alice := newKey(t, "ed25519")
 	_, ca := newKey(t, "ecdsa-256")

@@ -19,8 +19,8 @@ type Identity struct {
 	Digest string
 }
 
-// IdentityOf gives the identity of an operation that was read from a file.
-func IdentityOf(op *schema.TalosOperation) Identity {
+// identityOf gives the identity of an operation that was read from a file.
+func identityOf(op *schema.TalosOperation) Identity {
 	return Identity{ClusterID: op.Spec.ClusterRef.ID, Name: op.Metadata.Name, Digest: Digest(op.Raw)}
 }
 
@@ -57,18 +57,35 @@ func Read(file string, data []byte) (*schema.TalosOperation, *Refusal) {
 	return op, nil
 }
 
+// TargetOf names what an operation is about: its machine, its backup, or the operation that a resume or cancel names.
+func TargetOf(spec schema.OperationSpec) string {
+	switch ref := spec.Machine(); {
+	case ref != nil:
+		return ref.Name
+	case spec.EtcdBackup != nil:
+		return spec.EtcdBackup.BackupRef.Name
+	case spec.EtcdRestore != nil:
+		return spec.EtcdRestore.BackupRef.Name
+	case spec.Resume != nil:
+		return spec.Resume.Operation
+	case spec.Cancel != nil:
+		return spec.Cancel.Operation
+	}
+	return ""
+}
+
 // Namespace is what the signature of an ordinary operation on a cluster is made for.
 func Namespace(cluster string) string { return "ichor-operation@" + cluster }
 
-// OverrideNamespace is what the signature of an operation that wipes or rewinds is made for. It serves for ordinary ones too.
-func OverrideNamespace(cluster string) string { return "ichor-override@" + cluster }
+// overrideNamespace is what the signature of an operation that wipes or rewinds is made for. It serves for ordinary ones too.
+func overrideNamespace(cluster string) string { return "ichor-override@" + cluster }
 
 // Namespaces gives those that serve for an operation. The first is the one to sign under. A resume or cancel needs what
 // the operation that it names needs, which the caller knows: override adds to what the operation itself says.
 func Namespaces(spec schema.OperationSpec, override bool) []string {
 	cluster := spec.ClusterRef.Name
 	if override || spec.NeedsOverride() {
-		return []string{OverrideNamespace(cluster)}
+		return []string{overrideNamespace(cluster)}
 	}
-	return []string{Namespace(cluster), OverrideNamespace(cluster)}
+	return []string{Namespace(cluster), overrideNamespace(cluster)}
 }

@@ -74,7 +74,7 @@ func TestHostileFilesAreRefusedEachForItsOwnReason(t *testing.T) {
 func TestAFileIsCalledLikeItsOperation(t *testing.T) {
 	op, refusal := Read("operations/20261129-reboot-w1.yaml", []byte(operationYAML))
 	require.Nil(t, refusal)
-	require.Equal(t, Identity{ClusterID: "1f3a9c0d2b4e6f78", Name: "20261129-reboot-w1", Digest: Digest([]byte(operationYAML))}, IdentityOf(op))
+	require.Equal(t, Identity{ClusterID: "1f3a9c0d2b4e6f78", Name: "20261129-reboot-w1", Digest: Digest([]byte(operationYAML))}, identityOf(op))
 	for _, name := range []string{"other.yaml", "20261129-reboot-w1.yml", "20261129-REBOOT-W1.yaml", "20261129-reboot-w1.yaml.sig"} {
 		_, refusal = Read("operations/"+name, []byte(operationYAML))
 		requireRefused(t, FileNameDiffers, refusal)
@@ -138,7 +138,7 @@ func TestForgedArmourIsRefused(t *testing.T) {
 		{"RSA with SHA-1", sha1(), KeyWeak},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, refusal := signers.Verify([]byte(operationYAML), []byte(c.armoured), morning, prod, OverrideNamespace("prod"))
+			_, refusal := signers.Verify([]byte(operationYAML), []byte(c.armoured), morning, prod, overrideNamespace("prod"))
 			requireRefused(t, c.want, refusal)
 		})
 	}

@@ -199,7 +199,7 @@ func (s *AllowedSigners) Rights(clusters ...string) []Right {
 		for _, line := range s.lines {
 			right := Right{Cluster: cluster, Line: line.number, Principals: printable.Text(line.principals),
 				Fingerprint: ssh.FingerprintSHA256(line.key), Authority: line.authority,
-				Operations: line.allows(Namespace(cluster)), Overrides: line.allows(OverrideNamespace(cluster)),
+				Operations: line.allows(Namespace(cluster)), Overrides: line.allows(overrideNamespace(cluster)),
 				From: line.after, Until: line.before}
 			_, revoked := s.revoked[string(line.key.Marshal())]
 			if (right.Operations || right.Overrides) && !revoked && strongKey("", line.key) == nil {
@@ -232,7 +232,7 @@ func (s *AllowedSigners) Powerless(clusters ...string) []string {
 	for _, line := range s.lines {
 		may := false
 		for _, cluster := range clusters {
-			may = may || line.allows(Namespace(cluster)) || line.allows(OverrideNamespace(cluster))
+			may = may || line.allows(Namespace(cluster)) || line.allows(overrideNamespace(cluster))
 		}
 		_, revoked := s.revoked[string(line.key.Marshal())]
 		why := ""

@@ -14,16 +14,22 @@ import (
 // Decide says what comes next for one cluster. It is a pure function: equal inputs give equal plans. The input's state is
 // not changed; Plan.Next is what it becomes, and is stored before any action of the plan is begun.
 func Decide(in Input) Plan {
-	d := &decision{in: &in, next: cloneState(in.State), says: map[string]verdict{}}
+	d := newDecision(&in)
+	d.decide()
+	d.plan.NeedKubernetes = d.plan.NeedKubernetes || d.in.wantKubernetes && d.in.Kubernetes == nil
+	d.conclude()
+	return d.plan
+}
+
+// newDecision puts together what every decision rests on.
+func newDecision(in *Input) *decision {
+	d := &decision{in: in, next: cloneState(in.State), says: map[string]verdict{}}
 	d.prepare()
 	d.etcd = viewEtcd(d.in)
 	d.held = hold(d.in, d.etcd)
 	d.wanted = wantedControlPlanes(d.in, d.held)
 	d.strangers = strangers(d.in, d.etcd)
-	d.decide()
-	d.plan.NeedKubernetes = d.plan.NeedKubernetes || d.in.wantKubernetes && d.in.Kubernetes == nil
-	d.conclude()
-	return d.plan
+	return d
 }
 
 // decision is the work in progress of one Decide.
@@ -59,7 +65,7 @@ func (d *decision) prepare() {
 		}
 	}
 	for name, memory := range d.next.Machines {
-		if d.in.Cluster.Machine(name) != nil {
+		if d.in.Cluster.Machine(name) != nil || operatedOn(d.next, name) {
 			continue
 		}
 		if memory.Removed || !memory.Managed && memory.ConfigSentFor == "" && memory.MemberID == "" {
@@ -67,6 +73,13 @@ func (d *decision) prepare() {
 		}
 	}
 	d.next.Revision.Applied = d.in.Cluster.Commit
+}
+
+// operatedOn says whether an operation on a machine was begun and isn't over: what is remembered of the machine is needed to its end.
+func operatedOn(s *statefile.State, name string) bool {
+	return slices.ContainsFunc(s.Operations, func(op *statefile.OperationState) bool {
+		return op.Target == name && (op.Phase == statefile.OperationRunning || op.Phase == statefile.OperationPaused)
+	})
 }
 
 // follow lets what is remembered of a machine go with it where Git gave it another name: the UUID says which machine is meant,

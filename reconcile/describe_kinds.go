@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 )
@@ -259,11 +260,7 @@ func (d *description) operationNamed() *statefile.OperationState {
 	if d.state == nil || digest == "" {
 		return nil
 	}
-	n := slices.IndexFunc(d.state.Operations, func(o *statefile.OperationState) bool { return o.Digest == digest && !o.AcceptedAt.IsZero() })
-	if n < 0 {
-		return nil
-	}
-	return d.state.Operations[n]
+	return accepted(d.state, digest)
 }
 
 func (d *description) resume(resume schema.ResumeOperation) {
@@ -294,6 +291,8 @@ func (d *description) cancel(cancel schema.CancelOperation) {
 		return
 	case op.Phase.Over():
 		d.block("%s is %s already", op.Name, op.Phase)
+	case op.Marked:
+		d.turn(op)
 	case op.Phase == statefile.OperationShutDown:
 		d.block("%s rests while %s is off, and completes by itself when that is back; there is nothing left to cancel", op.Name, op.Target)
 	case op.Phase == statefile.OperationRunning:
@@ -302,6 +301,19 @@ func (d *description) cancel(cancel schema.CancelOperation) {
 		d.step("%s (%s) ends without having begun", op.Name, about(op))
 	default:
 		d.step("%s (%s) ends where it paused, at %s; what was done stays done", op.Name, about(op), stepOf(op))
+	}
+}
+
+// turn says what the cancel of a restore does that is past its marker.
+func (d *description) turn(op *statefile.OperationState) {
+	why := mayNotTurn(op)
+	switch {
+	case why != "":
+		d.block("%s", why)
+	case op.Undo == string(recovery.UndoRejoin):
+		d.step("%s (%s) is turned round: the control planes that left etcd join it again, one at a time; nothing was lost", op.Name, about(op))
+	default:
+		d.step("%s (%s) ends: the etcd that is there stays, and what has not joined it yet is left to the agent's ordinary work", op.Name, about(op))
 	}
 }
 

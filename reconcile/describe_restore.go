@@ -89,7 +89,7 @@ func (d *description) restoreInput() Input {
 }
 
 // forecastRestore says how it would begin; nil where the machines were not asked.
-func (d *description) forecastRestore(restore schema.RestoreOperation) *RestoreForecast {
+func (d *description) forecastRestore(restore schema.RestoreOperation) *restoreForecast {
 	if d.known == nil || d.known.Seen == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (d *description) forecastRestore(restore schema.RestoreOperation) *RestoreF
 			in.State.Machines[m.Metadata.Name] = &statefile.MachineState{Managed: true, TakenFrom: in.Seen[m.Metadata.Name].Config.Owner}
 		}
 	}
-	forecast := ForecastRestore(in, restore)
+	forecast := forecastRestore(in, restore)
 	return &forecast
 }
 
@@ -165,7 +165,7 @@ func holds(c keyspace.Counts) string {
 }
 
 // restoreSteps says what is done.
-func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *RestoreForecast) {
+func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *restoreForecast) {
 	names := slices.Sorted(maps.Keys(restore.ControlPlanes))
 	raised := "its revision raised so that whatever lives through this reads everything anew"
 	if !restore.BumpsRevision() {
@@ -209,7 +209,7 @@ func (d *description) restoreSteps(restore schema.RestoreOperation, forecast *Re
 }
 
 // lasts says how long a restore takes: by how many times it waits for a boot, and for a member to join.
-func lasts(members int, forecast *RestoreForecast) string {
+func lasts(members int, forecast *restoreForecast) string {
 	// A boot of a machine takes 2 to 5 minutes, a join one, the API servers and the recovery itself two.
 	boots := 1
 	if forecast == nil || forecast.Holder != "" {
@@ -221,7 +221,7 @@ func lasts(members int, forecast *RestoreForecast) string {
 }
 
 // restoreLoses says what is lost for good.
-func (d *description) restoreLoses(restore schema.RestoreOperation, forecast *RestoreForecast) {
+func (d *description) restoreLoses(restore schema.RestoreOperation, forecast *restoreForecast) {
 	say := func(format string, args ...any) { d.plan.Lost = append(d.plan.Lost, fmt.Sprintf(format, args...)) }
 	since := "since the snapshot"
 	if at, ok := backup.ParseName(restore.Snapshot.Name); ok {
@@ -235,7 +235,7 @@ func (d *description) restoreLoses(restore schema.RestoreOperation, forecast *Re
 	if forecast != nil && len(forecast.Wiped) > 0 {
 		wiped = "on " + strings.Join(forecast.Wiped, ", ")
 	}
-	takes := schedulable(d.cluster)
+	takes := d.cluster.Object.Spec.ControlPlanesSchedulable()
 	if takes {
 		say("what pods keep %s: local and hostPath volumes, emptyDirs, images and logs (EPHEMERAL); workers keep theirs", wiped)
 	} else {
@@ -288,11 +288,6 @@ func (d *description) changedSince(say func(string, ...any)) {
 	if len(gone) > 0 {
 		d.warn("the Nodes of machines that left since come back, not Ready: %s; delete them afterwards (kubectl delete node)", someOf(gone))
 	}
-}
-
-func schedulable(c Cluster) bool {
-	takes := c.Object.Spec.ControlPlane.Schedulable
-	return takes == nil || *takes
 }
 
 // someOf names the first of many.

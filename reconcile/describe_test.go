@@ -89,6 +89,11 @@ func plans() []planned {
 		op.Phase, op.Pause, op.Step, op.FailureReason = phase, pause, "evacuate", "shop/cart can't be evicted: the budget shop/cart allows 0 disruptions"
 		return op
 	}
+	marked := func(phase statefile.OperationPhase, undo string) statefile.OperationState {
+		op := at(phase, 1)
+		op.Kind, op.Action, op.Target, op.Step, op.Marked, op.Undo = "etcd-restore", "", "hourly", "joining", true, undo
+		return op
+	}
 	resume := schema.OperationSpec{Kind: schema.OperationResume, Resume: &schema.ResumeOperation{Operation: named.Name, Digest: "d1", Pause: 2}}
 	cancel := schema.OperationSpec{Kind: schema.OperationCancel, Cancel: &schema.CancelOperation{Operation: named.Name, Digest: "d1"}}
 	backup := schema.OperationSpec{Kind: schema.OperationEtcdBackup, EtcdBackup: &schema.EtcdBackupOperation{BackupRef: schema.NameRef{Name: "hourly"}}}
@@ -172,6 +177,9 @@ func plans() []planned {
 		planned{story: "a paused removal is cancelled", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(at("Paused", 2))),
 		planned{story: "what waits is cancelled", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(at("Pending", 0))),
 		planned{story: "what runs can't be cancelled", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(at("Running", 0))),
+		planned{story: "a restore is turned round before anything was wiped", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(marked("Running", "rejoin"))),
+		planned{story: "a restore can't be turned round between its wipe and its etcd", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(marked("Running", ""))),
+		planned{story: "a paused restore ends once etcd has recovered", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(marked("Paused", "end"))),
 		planned{story: "what is over can't be cancelled", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(at("Completed", 0))),
 		planned{story: "a machine that is off can't be cancelled", controlPlanes: 3, spec: cancel, state: remembered(three...)}.with(withOperation(at("ShutDown", 0))),
 		{story: "a cluster is restored", controlPlanes: 3, state: remembered(three...), spec: schema.OperationSpec{Kind: schema.OperationEtcdRestore,

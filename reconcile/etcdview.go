@@ -40,7 +40,7 @@ func viewEtcd(in *Input) etcdView {
 		}
 		switch {
 		case !v.known:
-			v.known, v.source, v.members = true, name, seen.Etcd.Members
+			v.known, v.source, v.members = true, name, slices.Clone(seen.Etcd.Members)
 		case !sameMembers(v.members, seen.Etcd.Members):
 			v.note(name, seen.Etcd.Members)
 		}
@@ -75,7 +75,7 @@ func (v *etcdView) note(name string, other []talos.EtcdMember) {
 		return
 	}
 	if len(other) > len(v.members) {
-		v.source, v.members = name, other
+		v.source, v.members = name, slices.Clone(other)
 	}
 }
 
@@ -184,8 +184,8 @@ func sameMembers(a, b []talos.EtcdMember) bool {
 	return true
 }
 
-// machineOf finds the machine behind a member: the one that says so itself, else the one that the state remembers, else
-// the one at its address, else the one of its name.
+// machineOf finds the machine behind a member: the one that says so itself, else the one at its address, else the one that the state
+// remembers, else the one of its name.
 func machineOf(in *Input, names []string, member talos.EtcdMember) string {
 	for _, name := range names {
 		if seen, ok := in.see(name); ok && seen.Etcd.MemberID == member.ID {

@@ -7,7 +7,6 @@ import (
 
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
-	"ichor.maesh.dev/talos"
 	"ichor.maesh.dev/validate"
 )
 
@@ -184,19 +183,8 @@ func (f *foretelling) refusals(state *statefile.State) func(Action) string {
 		}
 		a := attempt{action: action, cluster: in.Cluster.Object, bundleID: in.Cluster.Object.Spec.ID, declared: carrier.Spec.UUID,
 			uuid: action.UUID, boot: action.Boot, facts: action.Facts, state: state, etcd: etcd(), leaseHeld: true, hasDeadline: true,
-			worker: !isControlPlane(target)}
-		switch action.Kind {
-		case ActFirstConfig, ActConfirm:
-			a.mode = talos.ApplyNoReboot
-		case ActTry:
-			a.mode = talos.ApplyTry
-		case ActStage:
-			a.mode = talos.ApplyStaged
-		case ActReset:
-			a.partitions = []wipe{{Label: "EPHEMERAL", Wipe: true}}
-		case ActResetMachine:
-			a.partitions = []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
-		case ActBootstrap:
+			worker: !isControlPlane(target), mode: modeOf(action.Kind), partitions: partitionsOf(action.Kind)}
+		if action.Kind == ActBootstrap {
 			a.against = againstBootstrap(in, state, action.Operation != "")
 		}
 		if err := refuse(a); err != nil {

@@ -8,8 +8,8 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// RestoreForecast is how a restore would begin on what was seen of the machines. It is decided by what the agent decides it by.
-type RestoreForecast struct {
+// restoreForecast is how a restore would begin on what was seen of the machines. It is decided by what the agent decides it by.
+type restoreForecast struct {
 	// Target recovers. Holder keeps the old etcd until the others left it, and is wiped then; empty where all are wiped, and then Full
 	// says why.
 	Target, Holder, Full string
@@ -19,18 +19,13 @@ type RestoreForecast struct {
 	Refuse string
 }
 
-// ForecastRestore says how a restore would begin. It needs Cluster, State, Seen, Timing, NodeName, Mark and RecoverFlags of the input. That
+// forecastRestore says how a restore would begin. It needs Cluster, State, Seen, Timing, NodeName, Mark and RecoverFlags of the input. That
 // local data may be lost is left aside: who signs is asked for that.
-func ForecastRestore(in Input, spec schema.RestoreOperation) RestoreForecast {
+func forecastRestore(in Input, spec schema.RestoreOperation) restoreForecast {
 	spec.Confirm, spec.LocalDataLoss = in.Cluster.Name(), localDataLossAccepted
-	d := &decision{in: &in, next: cloneState(in.State), says: map[string]verdict{}}
-	d.prepare()
-	d.etcd = viewEtcd(d.in)
-	d.held = hold(d.in, d.etcd)
-	d.wanted = wantedControlPlanes(d.in, d.held)
-	d.strangers = strangers(d.in, d.etcd)
+	d := newDecision(&in)
 	s := situation{decision: d, op: &statefile.OperationState{}, spec: schema.OperationSpec{EtcdRestore: &spec}}
-	forecast := RestoreForecast{Refuse: strings.TrimPrefix(s.refuseRestore(), nothingChanged)}
+	forecast := restoreForecast{Refuse: strings.TrimPrefix(s.refuseRestore(), nothingChanged)}
 	way, why := s.way()
 	if why != "" {
 		return forecast

@@ -42,7 +42,7 @@ func TestARestoreIsForecastAsItIsBegun(t *testing.T) {
 			test.change(s, s.spec.EtcdRestore)
 			in := *s.in
 			in.State, in.NodeName = s.next, test.on
-			forecast := ForecastRestore(in, *s.spec.EtcdRestore)
+			forecast := forecastRestore(in, *s.spec.EtcdRestore)
 			require.Equal(t, []string{test.target, test.holder}, []string{forecast.Target, forecast.Holder})
 			require.Equal(t, test.wiped, forecast.Wiped)
 			require.Contains(t, forecast.Full, test.full)

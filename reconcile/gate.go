@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/metadata"
 	"k8s.io/utils/clock"
 
 	"ichor.maesh.dev/internal/scrub"
@@ -58,8 +57,7 @@ type call struct {
 	// worker says that etcd doesn't run on the machine.
 	worker bool
 	// base is the state that the decision rests on: a state that is another by now is decided on anew.
-	base    *statefile.State
-	rewound bool
+	base *statefile.State
 }
 
 // notSent begins the message of an intent whose call this process did not make.
@@ -71,7 +69,7 @@ var errUntouched = errors.New("nothing was sent")
 // errStale says that the state is no longer the one that was decided on.
 var errStale = errors.New("the state changed since this was decided; it is decided anew")
 
-// Do makes one call. A nil error means that it was sent and that its outcome stands in the state, whatever it is; ErrRefused
+// Do makes one call. A nil error means that it was sent and that its outcome stands in the state, whatever it is; errRefused
 // that it was not sent. Any other error: the state tells, and the next pass reads it.
 func (g *Gate) Do(ctx context.Context, c call) error {
 	if c.action.Kind.cordoning() {
@@ -126,20 +124,9 @@ func (g *Gate) Do(ctx context.Context, c call) error {
 func (g *Gate) look(ctx context.Context, c call) (Session, attempt, error) {
 	a := attempt{
 		action: c.action, cluster: c.cluster, bundleID: g.BundleID, declared: c.declared, state: c.base, etcd: c.etcd, against: c.against,
-		rewound: c.rewound, worker: c.worker, hasDeadline: true, routed: routing(ctx),
+		worker: c.worker, mode: modeOf(c.action.Kind), partitions: partitionsOf(c.action.Kind), routed: talos.Routed(ctx),
 	}
-	switch c.action.Kind {
-	case ActFirstConfig, ActConfirm:
-		a.mode = talos.ApplyNoReboot
-	case ActTry:
-		a.mode = talos.ApplyTry
-	case ActStage:
-		a.mode = talos.ApplyStaged
-	case ActReset:
-		a.partitions = []wipe{{Label: "EPHEMERAL", Wipe: true}}
-	case ActResetMachine:
-		a.partitions = []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
-	}
+	_, a.hasDeadline = ctx.Deadline()
 	if c.action.Kind == ActDeleteNode {
 		return g.lookAtNode(ctx, c, a)
 	}
@@ -181,7 +168,7 @@ func readFacts(ctx context.Context, s Session, a *attempt) (err error) {
 			if err != nil {
 				return err
 			}
-			a.facts["data"] = map[talos.Fact]string{talos.Yes: "present", talos.No: "absent", talos.Unknown: "unknown"}[data]
+			a.facts["data"] = data.Presence()
 		case "member":
 			members, err := s.Members(ctx)
 			if err != nil {
@@ -217,23 +204,11 @@ func readFacts(ctx context.Context, s Session, a *attempt) (err error) {
 
 // startedFact is when a service last began to run, as a fact.
 func startedFact(services []talos.Service, id string) string {
-	for _, service := range services {
-		if service.ID == id {
-			return fmt.Sprintf("%s %s", service.State, service.Started.UTC().Format(time.RFC3339Nano))
-		}
+	service, is := talos.ServiceNamed(services, id)
+	if !is {
+		return "not there"
 	}
-	return "not there"
-}
-
-// routing gives the first metadata key with which another node would pass a call on.
-func routing(ctx context.Context) string {
-	sent, _ := metadata.FromOutgoingContext(ctx)
-	for _, key := range []string{"node", "nodes", "proxyfrom"} {
-		if len(sent.Get(key)) > 0 {
-			return key
-		}
-	}
-	return ""
+	return fmt.Sprintf("%s %s", service.State, service.Started.UTC().Format(time.RFC3339Nano))
 }
 
 // intend writes the intent. Only its own success, or a read that shows its nonce, lets the call go on.

@@ -28,7 +28,7 @@ func (g *Gate) limit(kind ActionKind) time.Duration {
 // is changed its version, of what it was decided on, so that one that is late, or is made twice, does no harm.
 func (g *Gate) cordoning(ctx context.Context, c call) error {
 	if why := refuseLease(attempt{action: c.action, state: c.base, leaseAge: leaseAge(g.Lease), leaseHeld: held(g.Lease)}); why != "" {
-		return fmt.Errorf("%s on %s is %w: %s", c.action.Kind, c.action.Machine, ErrRefused, why)
+		return fmt.Errorf("%s on %s is %w: %s", c.action.Kind, c.action.Machine, errRefused, why)
 	}
 	if g.Kubernetes == nil {
 		return fmt.Errorf("%s on %s was not begun: %w", c.action.Kind, c.action.Machine, errNoKubernetes)

@@ -10,30 +10,17 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// Session is one connection to one boot of one machine; *talos.Session is one. It never reconnects.
+// Session is a connection with what the gate needs besides; *talos.Session is one. Its calls that change something are the gate's alone.
 type Session interface {
-	Maintenance() bool
-	Fingerprint() string
-	UUID(ctx context.Context) (string, error)
-	BootID(ctx context.Context) (string, error)
-	EtcdData(ctx context.Context) (talos.Fact, error)
-	Members(ctx context.Context) ([]talos.EtcdMember, error)
+	recovery.Connection
 	ConfigDigests(ctx context.Context) (active, persistent string, err error)
-	Services(ctx context.Context) ([]talos.Service, error)
 	EtcdStatus(ctx context.Context) (talos.EtcdObservation, error)
 
-	// The calls that change something. The gate alone makes them.
-	ApplyConfig(ctx context.Context, request talos.ApplyRequest) error
+	// The calls that change something.
 	Bootstrap(ctx context.Context) error
-	RemoveMember(ctx context.Context, id uint64) error
-	Reset(ctx context.Context, request talos.ResetRequest) error
-	Reboot(ctx context.Context, mode talos.RebootMode) error
 	Shutdown(ctx context.Context, force bool) error
-	RestartService(ctx context.Context, id string) error
 	Defragment(ctx context.Context) error
 	ForfeitLeadership(ctx context.Context) error
-
-	Close() error
 }
 
 // Nodes reaches the machines of one cluster.

@@ -31,9 +31,9 @@ func OpenKubernetes(now func() time.Time) func(*talos.Bundle, []string) (Kuberne
 // kubernetesLook bounds one look at the Kubernetes API.
 const kubernetesLook = 20 * time.Second
 
-// KubernetesServers are the addresses at which the Kubernetes API of a cluster is asked for, in that order: each control plane, and the
+// kubernetesServers are the addresses at which the Kubernetes API of a cluster is asked for, in that order: each control plane, and the
 // cluster's endpoint last, since a virtual address goes away with the machine that holds it.
-func KubernetesServers(c Cluster) []string {
+func kubernetesServers(c Cluster) []string {
 	var servers []string
 	for _, m := range c.Machines {
 		if isControlPlane(m) && m.Spec.Approved {
@@ -51,7 +51,7 @@ func (w *worker) kubernetes(desired Cluster) (Kubernetes, string) {
 	if w.agent.config.OpenKubernetes == nil {
 		return nil, errNoKubernetes.Error()
 	}
-	servers := KubernetesServers(desired)
+	servers := kubernetesServers(desired)
 	if w.kube.api == nil || !slices.Equal(w.kube.servers, servers) || w.kube.bundle != w.bundle {
 		api, err := w.agent.config.OpenKubernetes(w.bundle, servers)
 		if err != nil {

@@ -22,15 +22,15 @@ func (n talosNodes) Observe(ctx context.Context, target talos.Target) talos.Obse
 
 // Dial uses the role os:admin: the gate reads the boot ID, which Talos shows to no lesser role.
 func (n talosNodes) Dial(ctx context.Context, target talos.Target) (Session, error) {
-	session, err := n.client.Dial(ctx, target, talos.RoleAdmin)
-	if err != nil {
-		return nil, err
-	}
-	return session, nil
+	return opened(n.client.Dial(ctx, target, talos.RoleAdmin))
 }
 
 func (n talosNodes) DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error) {
-	session, err := n.client.DialMaintenance(ctx, target, fingerprint)
+	return opened(n.client.DialMaintenance(ctx, target, fingerprint))
+}
+
+// opened gives a session that came to be; none is no session at all, and not one that is nil.
+func opened(session *talos.Session, err error) (Session, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,6 @@ import (
 const (
 	// keptFor is how long an operation stays in the state after it expired.
 	keptFor = 30 * 24 * time.Hour
-	// longestLife is how long an operation may wait for its start at most: expiresAt of one that was refused may say anything.
-	longestLife = 7 * 24 * time.Hour
 	// mostRefused is how many refusals stand in the state; those beyond are counted.
 	mostRefused = 100
 	// mostNew is how many verdicts one pass comes to: each is an event of the audit, of which few may wait at a time.
@@ -155,7 +153,8 @@ func (d *decision) refusals() (count int) {
 // keptUntil is when an operation that is over is forgotten.
 func keptUntil(op *statefile.OperationState) time.Time {
 	if op.AcceptedAt.IsZero() {
-		if latest := op.FirstSeen.Add(longestLife); op.ExpiresAt.After(latest) {
+		most, _ := operation.MaxLife(schema.OperationSpec{}, false) // expiresAt of one that was refused may say anything
+		if latest := op.FirstSeen.Add(most); op.ExpiresAt.After(latest) {
 			return latest.Add(keptFor)
 		}
 	}
@@ -196,7 +195,7 @@ func (d *decision) note(f Submitted) *statefile.OperationState {
 	op := &statefile.OperationState{Name: name[:min(len(name), 63)], Digest: f.Digest, Source: f.Source, File: f.shown(),
 		FirstSeen: d.operationTime(), ExpiresAt: stampOf(f.ExpiresAt)}
 	if read, refusal := operation.Read(f.File, f.Data); refusal == nil {
-		op.Kind, op.Target = string(read.Spec.Kind), targetOf(read.Spec)
+		op.Kind, op.Target = string(read.Spec.Kind), operation.TargetOf(read.Spec)
 		if read.Spec.Node != nil {
 			op.Action = read.Spec.Node.Action
 		}
@@ -381,7 +380,7 @@ func (d *decision) verify(op *statefile.OperationState, at time.Time) (schema.Op
 	signer, refusal := ops.Signers.Verify([]byte(op.Data), []byte(op.Signature), at, operation.Namespaces(spec, override)...)
 	if refusal == nil {
 		op.Signer, op.Override = signer.String(), override
-		op.Kind, op.Target, op.Action = string(spec.Kind), targetOf(spec), ""
+		op.Kind, op.Target, op.Action = string(spec.Kind), operation.TargetOf(spec), ""
 		if spec.Node != nil {
 			op.Action = spec.Node.Action
 		}

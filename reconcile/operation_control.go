@@ -34,7 +34,7 @@ func (d *decision) checkControl(spec schema.OperationSpec) *operation.Refusal {
 	op := d.named(spec)
 	switch {
 	case op == nil:
-		return no(refusedOperationUnknown, "%s has no accepted operation %s with that digest; look at ichor op list", d.in.Cluster.Name(), targetOf(spec))
+		return no(refusedOperationUnknown, "%s has no accepted operation %s with that digest; look at ichor op list", d.in.Cluster.Name(), operation.TargetOf(spec))
 	case isControl(schema.OperationKind(op.Kind)):
 		return no(refusedOperationUnknown, "%s is a %s itself, which is over at once", op.Name, op.Kind)
 	case op.Phase.Over():
@@ -49,33 +49,33 @@ func (d *decision) checkControl(spec schema.OperationSpec) *operation.Refusal {
 		}
 		return nil
 	}
+	if op.Marked {
+		if why := mayNotTurn(op); why != "" {
+			return no(refusedIsRunning, "%s", why)
+		}
+		return nil
+	}
 	switch op.Phase {
 	case statefile.OperationPending, statefile.OperationPaused:
-		if op.Marked {
-			return d.checkTurn(op)
-		}
 		return nil
 	case statefile.OperationShutDown:
 		return no(refusedIsRunning, "%s rests while %s is off, and completes by itself when that is back; there is nothing left to cancel", op.Name, op.Target)
 	}
-	if op.Marked {
-		return d.checkTurn(op)
-	}
 	return no(refusedIsRunning, "%s is Running (%s), and only what is pending or paused can be cancelled", op.Name, nameOr(op.Step, "it starts"))
 }
 
-// checkTurn says why a restore past its marker can't be cancelled.
-func (d *decision) checkTurn(op *statefile.OperationState) *operation.Refusal {
+// mayNotTurn says why a restore past its marker can't be cancelled; empty where it can.
+func mayNotTurn(op *statefile.OperationState) string {
 	switch {
 	case op.Cancelling && op.Phase == statefile.OperationPaused:
-		return &operation.Refusal{Reason: refusedIsRunning, Message: fmt.Sprintf("%s is being cancelled already, and paused over it; resume it, and the cancel goes on", op.Name)}
+		return fmt.Sprintf("%s is being cancelled already, and paused over it; resume it, and the cancel goes on", op.Name)
 	case op.Cancelling:
-		return &operation.Refusal{Reason: refusedIsRunning, Message: op.Name + " is being cancelled already"}
+		return op.Name + " is being cancelled already"
 	case op.Undo == "":
-		return &operation.Refusal{Reason: refusedIsRunning, Message: fmt.Sprintf("%s can't be cancelled now: the wipe of its control planes was begun and etcd has not recovered "+
-			"yet, so that there is no etcd to go back to; let it go on (resume it where it is paused), or end it by hand as its reason says", op.Name)}
+		return fmt.Sprintf("%s can't be cancelled now: the wipe of its control planes was begun and etcd has not recovered "+
+			"yet, so that there is no etcd to go back to; let it go on (resume it where it is paused), or end it by hand as its reason says", op.Name)
 	}
-	return nil
+	return ""
 }
 
 // controlWaits is what a resume waits for: the lock that the resumed operation needs.

@@ -145,3 +145,13 @@ func (p *pile) makesRoom() {
 	require.Zero(p.t, p.in.State.RefusedMore)
 	p.in.Operations.Files, p.in.State = files, state
 }
+
+func TestAClockThatWasPutBackMakesNothingValid(t *testing.T) {
+	p := newPile(t)
+	f := p.add("reboot-1", "operations/reboot-1.yaml", nil) // it waits an hour at most
+	f.Signature = p.alice.sign(string(f.Data), "ichor-operation@prod")
+	p.in.State.Latest = p.in.Now.Add(61 * time.Minute)
+	p.in.Now = p.in.Now.Add(30 * time.Minute)
+	p.pass()
+	require.Equal(t, string(operation.Expired), operationNamed(p.in.State, "reboot-1").Refusal)
+}

@@ -2,17 +2,6 @@ package reconcile
 
 import "ichor.maesh.dev/schema"
 
-// procedureFor gives what carries an operation out; false where nothing does, or where the engine does it itself (resume and cancel).
-func procedureFor(spec schema.OperationSpec) (procedure, bool) {
-	switch spec.Kind {
-	case schema.OperationEtcdBackup:
-		return procedure{refuse: refuseBackup, next: nextBackup}, true
-	case schema.OperationEtcdRestore:
-		return procedure{refuse: refuseRestore, next: nextRestore, lock: true}, true
-	}
-	return procedureOf(spec)
-}
-
 // isControl says whether an operation is about another one.
 func isControl(kind schema.OperationKind) bool {
 	return kind == schema.OperationResume || kind == schema.OperationCancel

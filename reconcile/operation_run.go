@@ -335,12 +335,7 @@ func (d *decision) putBack(op *statefile.OperationState, why string) {
 
 // ownNode says of a call that takes the machine away on which this agent runs that the next process goes on from the state.
 func (d *decision) ownNode(act Action) string {
-	own := d.in.Operations.OwnNode
-	if own == "" || act.Kind != ActReboot && act.Kind != ActShutdown {
-		return ""
-	}
-	m := d.in.Cluster.Machine(act.Machine)
-	if !strings.EqualFold(d.in.hostname(act.Machine), own) && (m == nil || m.Spec.Host() != own) {
+	if act.Machine != d.next.AgentOn || act.Kind != ActReboot && act.Kind != ActShutdown {
 		return ""
 	}
 	return "; this agent runs on it and goes away with it, and the next one goes on from the state"

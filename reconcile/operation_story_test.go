@@ -58,7 +58,7 @@ func (o *storyOperations) input(d *drive) *Operations {
 	if o == nil {
 		return nil
 	}
-	in := &Operations{OwnNode: o.own, Commit: fmt.Sprintf("o%d", o.commit), Stale: o.stale, Nonce: fmt.Sprintf("nonce-%d-%d", o.commit, len(d.log)), Skew: o.skew,
+	in := &Operations{Commit: fmt.Sprintf("o%d", o.commit), Stale: o.stale, Nonce: fmt.Sprintf("nonce-%d-%d", o.commit, len(d.log)), Skew: o.skew,
 		RunExisting: o.existing, Begun: o.begun, Taken: o.taken, Judged: o.judged, Gone: map[string]bool{}}
 	if o.flagless {
 		in.Problem = "nobody said who may sign"

@@ -40,8 +40,6 @@ type Operations struct {
 	Skew time.Duration
 	// RunExisting names operations that are run although they were there when a lost state was made anew.
 	RunExisting map[string]bool
-	// OwnNode is the Kubernetes Node that this agent runs on; empty: none of this cluster.
-	OwnNode string
 	// What this process found out of operations, by digest. Begun are the nonces of those whose audit/once object it made, Taken why
 	// that can't be had. Judged are those of which it verified the signature: what the state says of that may be somebody else's word.
 	Begun, Taken map[string]string
@@ -104,27 +102,6 @@ func noted(s *statefile.State, f Submitted) *statefile.OperationState {
 		}
 	}
 	return nil
-}
-
-// targetOf names what an operation is about.
-func targetOf(spec schema.OperationSpec) string {
-	switch {
-	case spec.Node != nil:
-		return spec.Node.MachineRef.Name
-	case spec.EtcdBackup != nil:
-		return spec.EtcdBackup.BackupRef.Name
-	case spec.EtcdRestore != nil:
-		return spec.EtcdRestore.BackupRef.Name
-	case spec.Adopt != nil:
-		return spec.Adopt.MachineRef.Name
-	case spec.Bootstrap != nil:
-		return spec.Bootstrap.MachineRef.Name
-	case spec.Resume != nil:
-		return spec.Resume.Operation
-	case spec.Cancel != nil:
-		return spec.Cancel.Operation
-	}
-	return ""
 }
 
 // cloneOperations copies what is remembered of operations deeply enough for a decision to change it.

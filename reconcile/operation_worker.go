@@ -54,7 +54,7 @@ type inboxFiles struct {
 // operations gathers what this pass knows of operations.
 func (w *worker) operations(ctx context.Context, desired Cluster, state *statefile.State, head *gitsource.Revision, gitProblem string) *Operations {
 	config := w.agent.config
-	ops := &Operations{Commit: head.Commit, Stale: gitProblem, Nonce: statefile.NewNonce(), OwnNode: config.NodeName, Gone: map[string]bool{}, RunExisting: map[string]bool{},
+	ops := &Operations{Commit: head.Commit, Stale: gitProblem, Nonce: statefile.NewNonce(), Gone: map[string]bool{}, RunExisting: map[string]bool{},
 		Begun: w.begun, Taken: w.taken, Judged: w.judged}
 	for _, name := range config.RunExisting {
 		ops.RunExisting[name] = true

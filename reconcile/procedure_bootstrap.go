@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"ichor.maesh.dev/talos"
 )
 
 const stepBootstrap = "bootstrap"
@@ -52,6 +50,6 @@ func nextSignedBootstrap(s situation) move {
 	}
 	seen, _ := s.in.see(name)
 	return move{step: stepBootstrap, act: &Action{Kind: ActBootstrap, Machine: name, UUID: seen.UUID, Boot: seen.BootID, Attempt: s.sent(ActBootstrap) + 1,
-		Facts: map[string]string{"data": map[talos.Fact]string{talos.Yes: "present", talos.No: "absent"}[seen.Etcd.Data]},
+		Facts: map[string]string{"data": seen.Etcd.Data.Presence()},
 		Why:   fmt.Sprintf("%s permits it, whatever speaks of a past", s.op.Name)}}
 }

@@ -127,8 +127,7 @@ func (s situation) mayLoseMember(r removed) string {
 
 // lastWorker guards the last machine on which pods may run.
 func (s situation) lastWorker(name string) string {
-	takes := s.in.Cluster.Object.Spec.ControlPlane.Schedulable
-	if takes == nil || *takes {
+	if s.in.Cluster.Object.Spec.ControlPlanesSchedulable() {
 		return ""
 	}
 	for _, m := range s.in.Cluster.Machines {

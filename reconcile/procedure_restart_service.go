@@ -35,11 +35,7 @@ func refuseRestartService(s situation) (refuse, wait string) {
 }
 
 func serviceOf(seen Seen, id string) (talos.Service, bool) {
-	n := slices.IndexFunc(seen.Services, func(service talos.Service) bool { return service.ID == id })
-	if n < 0 {
-		return talos.Service{}, false
-	}
-	return seen.Services[n], true
+	return talos.ServiceNamed(seen.Services, id)
 }
 
 // nextRestartService restarts the service once, and waits until the machine is Ready again.

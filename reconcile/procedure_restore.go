@@ -122,11 +122,10 @@ func (s situation) refuseRestore() string {
 	if why != "" {
 		return nothingChanged + why
 	}
-	takes := s.in.Cluster.Object.Spec.ControlPlane.Schedulable
 	switch {
-	case (takes == nil || *takes) && spec.LocalDataLoss != "accepted":
+	case s.in.Cluster.Object.Spec.ControlPlanesSchedulable() && spec.LocalDataLoss != localDataLossAccepted:
 		return nothingChanged + fmt.Sprintf("pods may run on the control planes of %s, and their local and hostPath volumes are lost where EPHEMERAL is wiped (%s); "+
-			"sign it with localDataLoss: accepted", cluster, way.wiped())
+			"sign it with localDataLoss: %s", cluster, way.wiped(), localDataLossAccepted)
 	case way.own == "" || way.holder != "":
 		return ""
 	case len(way.machines) == 1:
@@ -414,12 +413,16 @@ func recoverCommand(in *Input, spec *schema.RestoreOperation, anew bool) string 
 	return text
 }
 
+// nodeIs says whether the Node that the agent runs on bears one of these names.
+func (in *Input) nodeIs(names ...string) bool {
+	return in.NodeName != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, in.NodeName) })
+}
+
 // ownMachine is the machine that the agent runs on; empty where it is none of the cluster's. Git's word goes before what machines say of
 // themselves, and a control plane's before a worker's: a worker that was broken into must not hide from the agent that it would wipe itself.
 func ownMachine(in *Input) string {
 	for _, m := range in.Cluster.Machines {
-		named := in.NodeName != "" && (m.Metadata.Name == in.NodeName || m.Spec.Hostname == in.NodeName)
-		if named || slices.Contains(in.LocalAddresses, host(m.Spec.Endpoint)) {
+		if in.nodeIs(m.Metadata.Name, m.Spec.Hostname, host(m.Spec.Endpoint)) || slices.Contains(in.LocalAddresses, host(m.Spec.Endpoint)) {
 			return m.Metadata.Name
 		}
 	}
@@ -427,8 +430,7 @@ func ownMachine(in *Input) string {
 	for _, m := range in.Cluster.Machines {
 		name := m.Metadata.Name
 		seen, _ := in.see(name)
-		named := in.NodeName != "" && (seen.Hostname == in.NodeName || in.remembered(name).Hostname == in.NodeName)
-		if !named && !containsAny(in.LocalAddresses, seen.Addresses) {
+		if !in.nodeIs(seen.Hostname, in.remembered(name).Hostname) && !containsAny(in.LocalAddresses, seen.Addresses) {
 			continue
 		}
 		if isControlPlane(m) {

@@ -265,3 +265,18 @@ func TestWhatAnAgentThatDiedMayHaveMarkedIsLookedForBeforeARestoreIsRefused(t *t
 	m = nextRestore(s)
 	require.Contains(t, m.pause, nothingChanged, "there was no marker")
 }
+
+func TestTheMachineThatTheAgentRunsOnIsFoundByWhatItsNodeIsCalled(t *testing.T) {
+	m := &schema.TalosMachine{Metadata: schema.ObjectMeta{Name: "cp-1"}}
+	m.Spec.Hostname, m.Spec.Endpoint, m.Spec.UUID = "node-1", "10.0.0.11:50000", "uuid-cp-1"
+	in := &Input{Cluster: Cluster{Machines: []*schema.TalosMachine{m}}, State: &statefile.State{Machines: map[string]*statefile.MachineState{"cp-1": {Hostname: "before-1"}}},
+		Seen: map[string]Seen{"cp-1": {Observation: talos.Observation{UUID: "uuid-cp-1", Hostname: "talos-abc"}}}}
+	for _, name := range []string{"cp-1", "node-1", "Node-1", "talos-abc", "before-1", "10.0.0.11"} {
+		in.NodeName = name
+		require.Equal(t, "cp-1", ownMachine(in), name)
+	}
+	for _, name := range []string{"", "cp-2", "10.0.0.1"} {
+		in.NodeName = name
+		require.Empty(t, ownMachine(in), name)
+	}
+}

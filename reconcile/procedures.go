@@ -11,10 +11,13 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// procedureOf gives what is done for an operation; false for those that no procedure carries out: they are the engine's or the
-// keeper's of the backups, or not built.
-func procedureOf(spec schema.OperationSpec) (procedure, bool) {
+// procedureFor gives what carries an operation out; false where nothing does, or where the engine does it itself (resume and cancel).
+func procedureFor(spec schema.OperationSpec) (procedure, bool) {
 	switch spec.Kind {
+	case schema.OperationEtcdBackup:
+		return procedure{refuse: refuseBackup, next: nextBackup}, true
+	case schema.OperationEtcdRestore:
+		return procedure{refuse: refuseRestore, next: nextRestore, lock: true}, true
 	case schema.OperationNode:
 		return nodeProcedure(spec.Node)
 	case schema.OperationAdopt:
@@ -184,7 +187,7 @@ func (s situation) onlyNode(name string) string {
 
 // takesPods says whether a machine is Ready and takes pods.
 func takesPods(in *Input, m *schema.TalosMachine) bool {
-	if takes := in.Cluster.Object.Spec.ControlPlane.Schedulable; isControlPlane(m) && takes != nil && !*takes {
+	if isControlPlane(m) && !in.Cluster.Object.Spec.ControlPlanesSchedulable() {
 		return false
 	}
 	seen, ok := in.see(m.Metadata.Name)

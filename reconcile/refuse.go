@@ -12,8 +12,8 @@ import (
 	"ichor.maesh.dev/talos"
 )
 
-// ErrRefused is in every refusal of the gate: nothing was sent, and no intent was written.
-var ErrRefused = errors.New("refused")
+// errRefused is in every refusal of the gate: nothing was sent, and no intent was written.
+var errRefused = errors.New("refused")
 
 // freshLease is how young a lease must be for a call: it ends 15 s after the start of its last renewal.
 const freshLease = 10 * time.Second
@@ -25,6 +25,30 @@ const freshIntent = 5 * time.Second
 type wipe struct {
 	Label string
 	Wipe  bool
+}
+
+// modeOf is how the config of a call is applied; empty for calls without one.
+func modeOf(kind ActionKind) talos.ApplyMode {
+	switch kind {
+	case ActFirstConfig, ActConfirm:
+		return talos.ApplyNoReboot
+	case ActTry:
+		return talos.ApplyTry
+	case ActStage:
+		return talos.ApplyStaged
+	}
+	return ""
+}
+
+// partitionsOf are what a reset wipes.
+func partitionsOf(kind ActionKind) []wipe {
+	switch kind {
+	case ActReset:
+		return []wipe{{Label: "EPHEMERAL", Wipe: true}}
+	case ActResetMachine:
+		return []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
+	}
+	return nil
 }
 
 // attempt is a call as it is about to be made, with everything a refusal can rest on.
@@ -51,8 +75,6 @@ type attempt struct {
 	// routed is the metadata key that would send the call on to other nodes; hasDeadline whether the call ends by itself.
 	routed      string
 	hasDeadline bool
-	// rewound says that the revision acted on does not descend from the one before.
-	rewound bool
 	// worker says that the machine is none that etcd runs on.
 	worker bool
 }
@@ -64,7 +86,7 @@ func refuse(a attempt) error {
 		refuseForm, refuseBundle, refuseMachine, refuseFacts, refuseLease, refuseOperation, refuseBootstrap, refuseQuorum,
 	} {
 		if why := check(a); why != "" {
-			return fmt.Errorf("%s on %s is %w: %s", a.action.Kind, a.action.Machine, ErrRefused, why)
+			return fmt.Errorf("%s on %s is %w: %s", a.action.Kind, a.action.Machine, errRefused, why)
 		}
 	}
 	return nil
@@ -77,9 +99,6 @@ func refuseForm(a attempt) string {
 		return fmt.Sprintf("it bears %q metadata and would be sent on by another node, and nodes are only called directly", a.routed)
 	case !a.hasDeadline:
 		return "it has no deadline, and a node may never answer"
-	case a.rewound:
-		return fmt.Sprintf("the revision behind it rewinds history; push one that descends from %s, or start once with --allow-rewind",
-			short(a.state.Revision.Applied))
 	}
 	switch a.action.Kind {
 	case ActFirstConfig, ActTry, ActConfirm, ActStage:

@@ -130,13 +130,12 @@ func TestTheGateRefuses(t *testing.T) {
 		{"a call without a deadline", ActReboot, func(a *attempt) { a.hasDeadline = false }, "it has no deadline"},
 		{"a bundle of another cluster", ActTry, func(a *attempt) { a.bundleID = "ffff" }, "is of cluster ID ffff and spec.id of prod is 1f3a9c0d2b4e6f78"},
 		{"a state of another cluster", ActTry, func(a *attempt) { a.state.Cluster.ID = "eeee" }, "the state is of cluster ID eeee"},
-		{"a revision that rewinds history", ActTry, func(a *attempt) { a.rewound = true }, "start once with --allow-rewind"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := allowed(test.kind)
 			test.change(&a)
 			err := refuse(a)
-			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorIs(t, err, errRefused)
 			require.ErrorContains(t, err, test.says)
 		})
 	}

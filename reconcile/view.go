@@ -47,7 +47,7 @@ type ConfigView struct {
 	Problem string
 	// Wanted, Active and Persistent are digests; empty when not known.
 	Wanted, Active, Persistent string
-	// Diff is the redacted difference from active to wanted; empty when there is none. Bare leaves Ichor's own mark aside.
+	// Diff is the redacted difference from active to wanted; empty when there is none. BareSame is that there is none but Ichor's own mark.
 	Diff     string
 	BareSame bool
 	// NeedsReboot is whether Talos can't take the change live, and Why names the first field behind it.

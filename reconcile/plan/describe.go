@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -179,7 +180,7 @@ func (c *clusterPlan) step(s reconcile.Step, in reconcile.Input) Step {
 		sentence = fmt.Sprintf("%s keeps its changed config", s.Machine)
 	case reconcile.ActStage:
 		sentence = fmt.Sprintf("%s stores its changed config for its next boot (%s can't change while it runs)", s.Machine,
-			or(c.clean(in.Seen[s.Machine].Config.Why), "it"))
+			cmp.Or(c.clean(in.Seen[s.Machine].Config.Why), "it"))
 	case reconcile.ActBootstrap:
 		sentence = fmt.Sprintf("etcd is bootstrapped on %s: %s", s.Machine, c.clean(s.Action.Why))
 	case reconcile.ActReset:
@@ -289,13 +290,6 @@ func (c *clusterPlan) changes() bool {
 	n := c.out.Counts
 	return len(c.out.Steps) > 0 || n.FirstConfig+n.Live+n.Reboot+n.Waiting+n.Unknown+n.Unmanaged > 0 || len(c.out.Backups) > 0 ||
 		len(c.out.Operations) > 0
-}
-
-func or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 func joined(separator string, parts ...string) string {

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
 
+	"ichor.maesh.dev/operation"
 	"ichor.maesh.dev/reconcile"
 	"ichor.maesh.dev/schema"
 )
@@ -61,7 +63,7 @@ func (c *clusterPlan) backup(change string, b *schema.TalosEtcdBackup) {
 	if s3 := b.Spec.Destination.S3; s3 != nil {
 		where = fmt.Sprintf("s3://%s/%s at %s", s3.Bucket, s3.Prefix, s3.Endpoint)
 	}
-	sentence := fmt.Sprintf("a snapshot of etcd goes to %s at %q (UTC)", where, or(b.Spec.Schedule, "0 * * * *"))
+	sentence := fmt.Sprintf("a snapshot of etcd goes to %s at %q (UTC)", where, cmp.Or(b.Spec.Schedule, "0 * * * *"))
 	if b.Spec.Suspend {
 		sentence = fmt.Sprintf("it is suspended: no snapshot is taken, and none is pruned in %s", where)
 	}
@@ -94,61 +96,12 @@ func (c *clusterPlan) operations() {
 		if o.Spec.ClusterRef.Name != c.name || slices.Contains(had, o.Metadata.Name) {
 			continue
 		}
-		namespace := "ichor-operation@" + c.name
-		if o.Spec.NeedsOverride() {
-			namespace = "ichor-override@" + c.name
-		}
-		sentence := operationSentence(o)
+		namespace := operation.Namespaces(o.Spec, false)[0]
 		sign := fmt.Sprintf("it runs only with a signature for the namespace %s beside it (%s.sig)", namespace, o.Source.File)
 		if kind := o.Spec.Kind; kind == schema.OperationResume || kind == schema.OperationCancel {
 			namespace, sign = "", fmt.Sprintf("it runs only with a signature beside it (%s.sig), for the namespace that the named operation needs", o.Source.File)
 		}
 		c.out.Operations = append(c.out.Operations, Operation{Name: o.Metadata.Name, Kind: string(o.Spec.Kind), Namespace: namespace,
-			Sentence: c.clean(sentence + "; " + sign)})
+			Sentence: c.clean(operation.Sentence(o.Spec) + "; " + sign)})
 	}
-}
-
-// operationSentence says what an operation does.
-func operationSentence(o *schema.TalosOperation) string {
-	s := o.Spec
-	switch {
-	case s.Node != nil:
-		return nodeSentence(s.Node)
-	case s.EtcdBackup != nil:
-		return fmt.Sprintf("takes one snapshot now, for the backup %s", s.EtcdBackup.BackupRef.Name)
-	case s.EtcdRestore != nil:
-		return fmt.Sprintf("puts the snapshot %s of %s in the place of the cluster's etcd: everything since is lost", s.EtcdRestore.Snapshot.Name,
-			s.EtcdRestore.BackupRef.Name)
-	case s.Adopt != nil:
-		return fmt.Sprintf("lets Ichor change %s, which it did not configure", s.Adopt.MachineRef.Name)
-	case s.Bootstrap != nil:
-		return fmt.Sprintf("bootstraps an empty etcd on %s, although the cluster may have a past", s.Bootstrap.MachineRef.Name)
-	case s.Resume != nil:
-		return fmt.Sprintf("goes on with %s after its pause %d", s.Resume.Operation, s.Resume.Pause)
-	case s.Cancel != nil:
-		return fmt.Sprintf("ends %s, which is pending or paused", s.Cancel.Operation)
-	}
-	return fmt.Sprintf("is of kind %s", s.Kind)
-}
-
-func nodeSentence(n *schema.NodeOperation) string {
-	name := n.MachineRef.Name
-	switch n.Action {
-	case schema.ActionReboot:
-		return fmt.Sprintf("drains %s, reboots it, and lets it take work again", name)
-	case schema.ActionShutdown:
-		return fmt.Sprintf("shuts %s down; it stays off until somebody starts it", name)
-	case schema.ActionRestartService:
-		return fmt.Sprintf("restarts %s on %s", n.Service, name)
-	case schema.ActionEtcdDefrag:
-		return fmt.Sprintf("defragments the etcd of %s", name)
-	case schema.ActionEtcdForfeit:
-		return fmt.Sprintf("has the etcd of %s hand its leadership to another member", name)
-	case schema.ActionRemove:
-		if n.Gone {
-			return fmt.Sprintf("removes the etcd member and the Node of %s, which is off for good", name)
-		}
-		return fmt.Sprintf("drains %s, takes it out of etcd, wipes STATE and EPHEMERAL (%s afterwards), and deletes its Node", name, or(n.Then, "powerOff"))
-	}
-	return fmt.Sprintf("does %s on %s", n.Action, name)
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (c *clusterPlan) dryRuns(ctx context.Context, in reconcile.Input) error {
 		if !looked {
 			continue
 		}
-		m.Live = &Live{Mode: or(string(s.Mode), "unreachable"), Stage: s.Stage, Ready: s.Ready, TalosVersion: c.clean(s.TalosVersion), Problem: c.clean(s.Problem)}
+		m.Live = &Live{Mode: cmp.Or(string(s.Mode), "unreachable"), Stage: s.Stage, Ready: s.Ready, TalosVersion: c.clean(s.TalosVersion), Problem: c.clean(s.Problem)}
 		if m.Outcome != OutcomeLive && m.Outcome != OutcomeReboot && (m.Outcome != OutcomeWaiting || m.Diff == "") {
 			m.Live.DryRun = "not-sent"
 			continue

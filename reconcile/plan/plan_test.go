@@ -359,7 +359,7 @@ spec:
 	report := r.planned(base, nil)
 	shown := text(t, report.WriteText)
 	require.Contains(t, shown, "backup hourly is new: a snapshot of etcd goes to s3://etcd-backups/prod at https://s3.example.com at \"15 * * * *\" (UTC); the last 24 are kept")
-	require.Contains(t, shown, "operation 20261130-reboot-w-1 drains w-1, reboots it, and lets it take work again; it runs only with a signature for the namespace "+
+	require.Contains(t, shown, "operation 20261130-reboot-w-1 reboots w-1 (11111111-1111-4111-8111-111111111121) of prod; it runs only with a signature for the namespace "+
 		"ichor-operation@prod beside it (operations/20261130-reboot-w-1.yaml.sig)")
 	require.True(t, report.Changes)
 }

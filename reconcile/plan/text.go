@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -126,7 +127,7 @@ func (c *Cluster) lines() []string {
 	}
 	for _, m := range c.Machines {
 		if l := m.Live; l != nil && (l.Problem != "" || l.DryRun == "refused" || l.DryRun == "unknown" || l.DryRunMessage != "") {
-			add("%s is %s: %s", m.Name, or(l.Stage, l.Mode), joined("; ", l.Problem, dryRunText(l)))
+			add("%s is %s: %s", m.Name, cmp.Or(l.Stage, l.Mode), joined("; ", l.Problem, dryRunText(l)))
 		}
 	}
 	if n := c.dryRuns(); n > 0 {

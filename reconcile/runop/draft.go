@@ -15,12 +15,8 @@ import (
 	"ichor.maesh.dev/statefile"
 )
 
-// The longest times that an operation may wait for its start, and the one that it waits unless another is asked for.
-const (
-	DefaultLife     = 24 * time.Hour
-	maxLife         = 7 * 24 * time.Hour
-	maxOverrideLife = 24 * time.Hour
-)
+// DefaultLife is how long an operation may wait for its start unless another time is asked for.
+const DefaultLife = 24 * time.Hour
 
 // Draft is an operation that is written and not signed yet.
 type Draft struct {
@@ -55,7 +51,7 @@ func Write(target *Target, request Request, options Options) (*Draft, error) {
 		return nil, err
 	}
 	override = override || spec.NeedsOverride()
-	if err := checkLife(request.Life, override); err != nil {
+	if err := checkLife(request.Life, spec, override); err != nil {
 		return nil, err
 	}
 	name := nameFor(request, target, options)
@@ -74,11 +70,8 @@ func Write(target *Target, request Request, options Options) (*Draft, error) {
 	return &Draft{Operation: op, Target: target, Path: op.Source.File, Data: data, Override: override}, nil
 }
 
-func checkLife(life time.Duration, override bool) error {
-	most, why := maxLife, "an operation waits at most 7 days for its start"
-	if override {
-		most, why = maxOverrideLife, "one that needs the override namespace waits at most 24 hours"
-	}
+func checkLife(life time.Duration, spec schema.OperationSpec, override bool) error {
+	most, why := operation.MaxLife(spec, override)
 	switch {
 	case life < time.Minute:
 		return usage("give --expires 24h", "the operation would expire after %s, before an agent could look at it", life)

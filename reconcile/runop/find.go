@@ -79,13 +79,7 @@ func Find(fleet *schema.Fleet, commit string, request Request) (*Target, error) 
 		return nil, err
 	}
 	name := cluster.Metadata.Name
-	target := &Target{Cluster: reconcile.Cluster{Object: cluster, Machines: slices.Clone(fleet.MachinesOf(name)), Commit: commit}}
-	slices.SortFunc(target.Cluster.Machines, func(a, b *schema.TalosMachine) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
-	for _, b := range fleet.Backups {
-		if b.Spec.ClusterRef.Name == name {
-			target.Cluster.Backups = append(target.Cluster.Backups, b)
-		}
-	}
+	target := &Target{Cluster: reconcile.ClusterOf(fleet, name, commit)}
 	switch request.Kind {
 	case schema.OperationNode, schema.OperationAdopt, schema.OperationBootstrap:
 		target.Machine = target.Cluster.Machine(request.Target)

@@ -46,7 +46,7 @@ func List(fleet *schema.Fleet, clusters []reconcile.ClusterStatus, now time.Time
 			continue
 		}
 		entries = append(entries, Entry{Cluster: file.Spec.ClusterRef.Name, Does: operation.Sentence(file.Spec), OperationStatus: reconcile.OperationStatus{
-			Name: file.Metadata.Name, Digest: digest, Kind: string(file.Spec.Kind), Action: actionOf(file.Spec), Target: targetOf(file.Spec),
+			Name: file.Metadata.Name, Digest: digest, Kind: string(file.Spec.Kind), Action: actionOf(file.Spec), Target: operation.TargetOf(file.Spec),
 			ExpiresAt: file.Spec.ExpiresAt.UTC().Format(time.RFC3339), Source: "git", File: file.Source.File, Steps: []reconcile.OperationStepStatus{}}})
 	}
 	return entries
@@ -67,22 +67,6 @@ func fileOf(fleet *schema.Fleet, cluster, digest string) *schema.TalosOperation 
 func actionOf(spec schema.OperationSpec) string {
 	if spec.Node != nil {
 		return spec.Node.Action
-	}
-	return ""
-}
-
-func targetOf(spec schema.OperationSpec) string {
-	switch ref := spec.Machine(); {
-	case ref != nil:
-		return ref.Name
-	case spec.EtcdBackup != nil:
-		return spec.EtcdBackup.BackupRef.Name
-	case spec.EtcdRestore != nil:
-		return spec.EtcdRestore.BackupRef.Name
-	case spec.Resume != nil:
-		return spec.Resume.Operation
-	case spec.Cancel != nil:
-		return spec.Cancel.Operation
 	}
 	return ""
 }
