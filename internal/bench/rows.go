@@ -59,7 +59,7 @@ var timeRows = []row{
 	{title: "no-op poll, https", pkg: "ichor.maesh.dev/gitsource", benchmark: "BenchmarkNoOpPoll/http"},
 	{title: "no-op poll, ssh", pkg: "ichor.maesh.dev/gitsource", benchmark: "BenchmarkNoOpPoll/ssh"},
 	{title: "decode 10,000 documents", pkg: "ichor.maesh.dev/schema", benchmark: "BenchmarkDecode10000",
-		peer: "BenchmarkDecode10000Loosely", peerTitle: "sigs.k8s.io/yaml, without places or bounds"},
+		peer: "BenchmarkDecode10000Loosely", peerTitle: "sigs.k8s.io/yaml, on one core, without places or bounds"},
 	{title: "decode and judge 10,000 documents, 1,000 clusters", pkg: "ichor.maesh.dev/validate",
 		benchmark: "BenchmarkValidate10000/decode_and_judge_1000_clusters_of_9_machines"},
 	{title: "decode and judge 10,000 documents, 1 cluster", pkg: "ichor.maesh.dev/validate",
