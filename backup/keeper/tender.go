@@ -151,7 +151,11 @@ func (t *tender) until(next time.Time, state *statefile.State) time.Duration {
 	if next.IsZero() {
 		return idle
 	}
-	return max(min(next.Sub(t.now(state)), idle), 10*time.Millisecond)
+	least := 10 * time.Millisecond
+	if now := t.now(state); stamp(t.clock().Now()).Before(now) {
+		least = breath // this clock was set back, and what is compared with stands still until it is there again
+	}
+	return max(min(next.Sub(t.now(state)), idle), least)
 }
 
 func (t *tender) facts(state *statefile.State, order Order) Facts {
