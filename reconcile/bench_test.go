@@ -257,13 +257,14 @@ func (w *settledWorld) newAgent(tb testing.TB, store statefile.Store, given Conf
 	given.Log, given.Scrubber = slog.New(slog.DiscardHandler), scrub.New()
 	given.Identities = func() (*sealed.Identities, error) { return w.identities, nil }
 	given.OpenNodes = func(bundle *talos.Bundle) Nodes { return w.nodes[bundle.ClusterID()] }
+	states := statefile.InTurn(store, statefile.AtOnce)
 	given.OpenState = func(cluster string, bundle *talos.Bundle) (StateStore, error) {
 		material := bundle.SealingMaterial()
 		sealer, err := statefile.NewSealer(material.ClusterID, material.EncryptionSecret, "")
 		if err != nil {
 			return nil, err
 		}
-		return statefile.OpenCluster(store, statefile.Options{Name: cluster, Sealer: sealer, WriterID: writer, Clock: given.Clock})
+		return statefile.OpenCluster(states, statefile.Options{Name: cluster, Sealer: sealer, WriterID: writer, Clock: given.Clock})
 	}
 	a.agent = New(given)
 	return a

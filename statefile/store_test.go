@@ -67,6 +67,10 @@ func TestAFaultyStoreWithoutFaultsPassesTheSuite(t *testing.T) {
 	storetest.Suite(t, func(*testing.T) statefile.Store { return storetest.NewFaulty(storetest.NewMemory(), nil) })
 }
 
+func TestAStoreOfTurnsIsAStore(t *testing.T) {
+	storetest.Suite(t, func(*testing.T) statefile.Store { return statefile.InTurn(storetest.NewMemory(), 2) })
+}
+
 func TestAFolderPassesTheSuite(t *testing.T) {
 	storetest.Suite(t, func(t *testing.T) statefile.Store {
 		store, err := statefile.OpenFolder(filepath.Join(t.TempDir(), "state"), statefile.FolderOptions{Agent: true})

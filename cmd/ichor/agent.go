@@ -239,12 +239,13 @@ func (f *agentFlags) work(ctx context.Context, a *app, config *reconcile.Config,
 		}
 		config.Leases = append(config.Leases, lease)
 	}
+	states := statefile.InTurn(store, statefile.AtOnce)
 	config.OpenState = func(cluster string, bundle *talos.Bundle) (reconcile.StateStore, error) {
 		sealer, err := sealerOf(bundle)
 		if err != nil {
 			return nil, err
 		}
-		return statefile.OpenCluster(store, statefile.Options{Name: cluster, Sealer: sealer, WriterID: writer,
+		return statefile.OpenCluster(states, statefile.Options{Name: cluster, Sealer: sealer, WriterID: writer,
 			CacheDir: filepath.Join(f.git.Cache, "state"), Clock: a.clock})
 	}
 	return nil
