@@ -76,7 +76,7 @@ func sampled(t *testing.T) {
 	l.bringUp()
 	for _, p := range []perils{{name: "gentle", controlPlanes: 3}, {name: "full", controlPlanes: 3, full: true}} {
 		met := map[string]bool{}
-		killed := p.restoreOnce(l, "restore-"+p.name, met, func(point string) bool { return drawn(point, oneIn) })
+		killed, _ := p.restoreOnce(l, "restore-"+p.name, met, func(point string) bool { return drawn(point, oneIn) })
 		p.metWhatMatters(t, met)
 		require.Greater(t, killed, len(met)/oneIn/3)
 		t.Logf("%s: killed at %d of %d points (seed %d)", p.name, killed, len(met), *restoreSeed)
@@ -89,19 +89,20 @@ func (p perils) atEveryPoint(t *testing.T) {
 	l.patient = true
 	l.bringUp()
 	count := crashmatrix.Of(t, "restore, "+p.name, crashmatrix.Simulated)
-	met, killed, rounds := map[string]bool{}, 0, 0
+	met, killed, died, rounds := map[string]bool{}, 0, 0, 0
 	for before := -1; len(met) > before; rounds++ {
 		require.Less(t, rounds, 12, "it never ends: %v", met)
 		before = len(met)
-		killed += p.restoreOnce(l, fmt.Sprintf("restore-%d", rounds), met, func(string) bool { return true })
+		points, deaths := p.restoreOnce(l, fmt.Sprintf("restore-%d", rounds), met, func(string) bool { return true })
+		killed, died = killed+points, died+deaths
 		t.Logf("restore %d: %d points met, %d agents killed so far", rounds+1, len(met), killed)
 	}
 	count.Found(len(met))
-	count.Killed(killed, killed)
+	count.Killed(killed, died)
 	p.metWhatMatters(t, met)
 	require.Greater(t, len(met), 60)
 	l.promisesKept()
-	t.Logf("| %s | %d points | %d restores | %d agents killed |", p.name, len(met), rounds, killed)
+	t.Logf("| %s | %d points | killed at %d | %d restores | %d agents killed |", p.name, len(met), killed, rounds, died)
 }
 
 // drawn says whether a point is among those that the seed draws.
@@ -111,8 +112,9 @@ func drawn(point string, oneIn uint64) bool {
 	return h.Sum64()%oneIn == 0
 }
 
-// restoreOnce carries out one restore by agents that die, each at the first point that isn't in met yet and that is drawn.
-func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, drawn func(string) bool) (killed int) {
+// restoreOnce carries out one restore by agents that die, each at the first point that isn't in met yet and that is drawn, and with the machine
+// that they run on. killed is at how many new points one died, died how many did.
+func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, drawn func(string) bool) (killed, died int) {
 	l.t.Helper()
 	l.nodeName = ""
 	m := l.moment()
@@ -134,19 +136,23 @@ func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, dra
 	for n := 1; ; n++ {
 		require.Less(l.t, n, 400, "it never ends: %v", met)
 		l.agents++
-		died, at := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), l.untilWhole(name), func(point string) bool {
+		again := false
+		dead, at := l.runUntilKilled(l.config(fmt.Sprintf("agent-%d", l.agents)), l.untilWhole(name), func(point string) bool {
 			point = strings.ReplaceAll(point, name, "restore")
 			under := p.full && l.nodeName != "" && strings.HasPrefix(point, "after restore's Reset "+l.nodeName)
 			if met[point] {
+				again = under
 				return under
 			}
 			met[point] = true
 			return under || drawn(point)
 		})
-		if !died {
+		if !dead {
 			break
 		}
-		killed++
+		if died++; !again {
+			killed++
+		}
 		l.t.Logf("agent %d of %s was killed %s", n, name, at)
 		if p.full && p.hosted && since()["Reset"][l.nodeName] > 0 {
 			l.nodeName = l.target()
@@ -156,7 +162,7 @@ func (p perils) restoreOnce(l *restoreLab, name string, met map[string]bool, dra
 	l.cameBack(report, name, m)
 	p.tookOnce(l, since())
 	l.begunOnce(l.operation(report, name).Digest)
-	return killed
+	return killed, died
 }
 
 // host is the control plane that agents run on.
