@@ -23,12 +23,12 @@ gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-hide-empty-pkg --
 build: ## bin/ichor and bin/talossim
 	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./cmd/ichor ./cmd/talossim
 
-# One package at a time, and few tests of it side by side: most of their time simulated machines wait. Kubernetes's servers are built in
+# Two packages at a time, and few tests of each side by side: most of their time simulated machines wait. Kubernetes's servers are built in
 # what the tests leave of the processors.
 test: lint cross ## every check and every test
 	@mkdir -p bin
 	nice -n 19 $(MAKE) kube-servers > bin/kube-servers.log 2>&1 & servers=$$!; \
-	$(call gotest,test,$$(go list ./... | grep -v /test/kube | tr '\n' ' '),-p 1); \
+	$(call gotest,test,$$(go list ./... | grep -v /test/kube | tr '\n' ' '),-p 2); \
 	wait $$servers; exit $$status
 	$(MAKE) test-kube
 
@@ -51,9 +51,8 @@ lint: ## formatting, vet, staticcheck
 	go vet ./...
 	go run $(STATICCHECK) ./...
 
-cross: ## the command builds for the desktops people sit at
-	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/ichor
-	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/ichor
+cross: ## the command compiles for the desktops people sit at (type-checked, not built)
+	go run ./internal/crosscheck ./cmd/ichor darwin/arm64 windows/amd64
 
 demo: build ## a cluster comes up from a Git repository (STATE=s3 keeps the state in a bucket, DEMO_KEEP=1 stays up)
 	go build -ldflags=-w -o bin/demo ./internal/demo
