@@ -63,9 +63,11 @@ func wipesWhat(request map[string]any) string {
 }
 
 // recoveries judges who recovers an etcd: a machine that was given the snapshot in that boot, and no second one for the same restore before the
-// first was wiped again.
+// first was wiped again. A recovery uses the snapshot up: one more in the same boot follows only what was seen to come to nothing, with the
+// snapshot given anew.
 func recoveries(calls []taken) (broken []string) {
-	given := map[string]bool{}      // by machine and boot
+	given := map[string]bool{}      // by machine and boot, until a recovery uses it
+	used := map[string]taken{}      // by machine and boot
 	recovered := map[string]taken{} // by lock
 	for _, c := range calls {
 		at := c.machine + " " + c.BootID
@@ -80,9 +82,13 @@ func recoveries(calls []taken) (broken []string) {
 				}
 			}
 		case c.method == "Bootstrap" && recovering && c.intent != nil:
-			if !given[at] {
+			if first, again := used[at]; again && !given[at] {
+				broken = append(broken, fmt.Sprintf("a second recovery in one boot: %s, after %s, with no other snapshot in between", c, first))
+			} else if !given[at] {
 				broken = append(broken, fmt.Sprintf("a recovery without a snapshot: %s", c))
 			}
+			delete(given, at)
+			used[at] = c
 			if first, twice := recovered[c.intent.lock]; twice && first.machine != c.machine {
 				broken = append(broken, fmt.Sprintf("a second recovery: %s, after %s, which was not wiped since", c, first))
 			}

@@ -104,6 +104,8 @@ func TestWhatKeepsThePromises(t *testing.T) {
 		}(),
 		"a restore that wipes all": tell().done("bootstrap", "cp-1", "Bootstrap", "a").restore().wipes("cp-1", "a").wipes("cp-2", "b").wipes("cp-3", "c").
 			step("upload", "cp-1", "EtcdRecover", "d").recovers("cp-1", "d"),
+		"a recovery that came to nothing, and one more in that boot with the snapshot given anew": tell().restore().
+			step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a"),
 		"a recovery that came to nothing, and then another machine's": tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").wipes("cp-1", "a").
 			step("upload", "cp-2", "EtcdRecover", "b").recovers("cp-2", "b"),
 		"the wipe of a removal, and a leadership handed on": tell().done("forfeit-leadership", "cp-1", "EtcdForfeitLeadership", "b").
@@ -162,6 +164,8 @@ func TestEveryBrokenPromiseIsTold(t *testing.T) {
 		{"a reboot beside the wipe of a restore", tell().restore().wipes("cp-1", "a").step("reboot", "cp-2", "Reboot", "b"), "two disruptions at once: Reboot on cp-2"},
 		{"a wipe of another restore", tell().restore().wipes("cp-1", "a").done("reset-ephemeral", "cp-2", "Reset", "b"), "two disruptions at once"},
 		{"a recovery without a snapshot", tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "b"), "a recovery without a snapshot"},
+		{"one boot recovered twice from one snapshot", tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").recovers("cp-1", "a"),
+			"a second recovery in one boot: Bootstrap on cp-1"},
 		{"two machines that recover", tell().restore().step("upload", "cp-1", "EtcdRecover", "a").recovers("cp-1", "a").
 			step("upload", "cp-2", "EtcdRecover", "b").recovers("cp-2", "b"), "a second recovery: Bootstrap on cp-2"},
 		{"one of two control planes away", func() *story {
