@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 )
 
@@ -49,12 +52,14 @@ func quotedAll(given []string) string {
 	return strings.Join(all, ", ")
 }
 
-// likelyMeant finds the commands that a name may stand for: those that are spelled nearly so, or those of the same name elsewhere (`run-op
+// likelyMeant finds the commands that a name may stand for: those that are spelled nearly so, the nearest first, or those of the same name elsewhere (`run-op
 // reboot` is `run-op node reboot`).
 func likelyMeant(holder *cobra.Command, name string) []string {
 	var meant []string
 	holder.SuggestionsMinimumDistance = max(1, min(2, len(name)/3)) // of three letters two can't be wrong
-	for _, near := range holder.SuggestionsFor(name) {
+	near := holder.SuggestionsFor(name)
+	slices.SortStableFunc(near, func(a, b string) int { return cmp.Compare(wrongLetters(name, a), wrongLetters(name, b)) })
+	for _, near := range near {
 		meant = append(meant, holder.CommandPath()+" "+near)
 	}
 	for _, top := range []*cobra.Command{holder, holder.Root()} {
@@ -63,6 +68,15 @@ func likelyMeant(holder *cobra.Command, name string) []string {
 		}
 	}
 	return meant
+}
+
+// wrongLetters is how far a name is from a command's. Letters that only stand in another order are the likeliest slip of all.
+func wrongLetters(name, command string) int {
+	name = strings.ToLower(name)
+	if slices.Equal(slices.Sorted(slices.Values([]rune(name))), slices.Sorted(slices.Values([]rune(command)))) {
+		return 0
+	}
+	return levenshtein.ComputeDistance(name, command)
 }
 
 // named gives the commands of a name, however deep they stand.
