@@ -119,6 +119,8 @@ type Agent struct {
 	}
 	// inside is what the state's endpoint was last said to be, rights who was last said to be allowed to sign what.
 	inside, rights string
+	// sorted is the commit whose clusters were sorted last; empty where that failed. It belongs to who asks the repository.
+	sorted string
 	// single says that the agent makes one pass.
 	single bool
 
@@ -230,13 +232,20 @@ func (a *Agent) Once(ctx context.Context) (Report, error) {
 			})
 		})
 	}
-	a.single = true
-	a.pollOnce(ctx)
-	if head, gitProblem := a.head(); head == nil {
+	end := func() {
 		stopLeasing()
 		background.Wait()
 		a.release()
+	}
+	a.single = true
+	a.pollOnce(ctx)
+	switch head, gitProblem := a.head(); {
+	case head == nil:
+		end()
 		return Report{}, fmt.Errorf("the repository can't be read: %s", gitProblem)
+	case a.sorted != head.Commit:
+		end()
+		return Report{}, fmt.Errorf("which clusters there are at revision %.12s could not be settled; the log says why", head.Commit)
 	}
 	a.awaitLeases(ctx, ready)
 	a.passAll(ctx)
@@ -254,9 +263,7 @@ func (a *Agent) Once(ctx context.Context) (Report, error) {
 	}
 	a.backupsOnce(ctx)
 	report := a.Report()
-	stopLeasing()
-	background.Wait()
-	a.release()
+	end()
 	return report, ctx.Err()
 }
 

@@ -56,8 +56,8 @@ func (a *Agent) pollOnce(ctx context.Context) {
 	if moved {
 		a.log.Info("revision", "commit", revision.Commit, "subject", revision.Subject, "author", revision.Author)
 	}
-	if moved || revision != nil && a.distrusts() {
-		a.sortClusters(revision)
+	if moved || revision != nil && (a.sorted != revision.Commit || a.distrusts()) {
+		a.sortOrLater(revision)
 	}
 	a.mu.Lock()
 	close(a.polled)
@@ -66,6 +66,17 @@ func (a *Agent) pollOnce(ctx context.Context) {
 	if moved || changed {
 		a.wakeAll()
 	}
+}
+
+// sortOrLater sorts the clusters of a revision. What came of a panic is tried again at the next poll, and keeps no cluster that has a worker
+// from the revision.
+func (a *Agent) sortOrLater(revision *gitsource.Revision) {
+	defer a.scrubber.Recover(func(text string) {
+		a.log.Error("sorting the clusters of a revision failed; the next poll tries again", "commit", revision.Commit, "panic", text)
+	})
+	a.sorted = ""
+	a.sortClusters(revision)
+	a.sorted = revision.Commit
 }
 
 // sortClusters makes a worker for each cluster that the newest revision, or the last good one, speaks of. Where commits must be signed,
