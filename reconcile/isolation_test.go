@@ -277,7 +277,7 @@ func TestAClusterTakenOutOfGitIsLeftAloneAndSaysSo(t *testing.T) {
 }
 
 func TestTextsThatDifferEachTimeAreMadeStable(t *testing.T) {
-	require.Equal(t, "read tcp 127.0.40.1:50000: connection reset", stable("read tcp 127.0.0.1:45482->127.0.40.1:50000: connection reset"))
+	require.Equal(t, "read tcp 127.0.41.1:50000: connection reset", stable("read tcp 127.0.0.1:45482->127.0.41.1:50000: connection reset"))
 	require.Equal(t, "read tcp [::2]:50000: connection reset", stable("read tcp [::1]:45482->[::2]:50000: connection reset"))
 }
 

@@ -55,14 +55,14 @@ func newRestoreFarm(b *testing.B) *restoreFarm {
 	if f.bundle, err = talos.GenerateBundle("v1.13"); err != nil {
 		b.Fatal(err)
 	}
-	if f.farm, err = talossim.Start(b.Context(), talossim.Options{Dir: b.TempDir(), First: "127.0.98.1", ControlPlanes: 3, TimeScale: pace}); err != nil {
+	if f.farm, err = talossim.Start(b.Context(), talossim.Options{Dir: b.TempDir(), First: "127.0.100.1", ControlPlanes: 3, TimeScale: pace}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = f.farm.Close() })
 	f.client = talos.NewClient(f.bundle, talos.ClientOptions{})
 	b.Cleanup(func() { _ = f.client.Close() })
 	cluster := &schema.TalosCluster{Metadata: schema.ObjectMeta{Name: "prod"}, Spec: schema.ClusterSpec{
-		Endpoint: "https://127.0.98.1:6443", TalosVersion: "v1.13.6", KubernetesVersion: "v1.36.2", Contract: "v1.13",
+		Endpoint: "https://127.0.100.1:6443", TalosVersion: "v1.13.6", KubernetesVersion: "v1.36.2", Contract: "v1.13",
 		ControlPlane: schema.ControlPlaneSpec{Count: 3}, Install: schema.InstallSpec{Disk: "/dev/sda"},
 	}}
 	for _, node := range f.farm.Nodes() {

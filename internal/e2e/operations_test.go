@@ -132,7 +132,7 @@ func (a attack) pushed() gittest.Files {
 // TestWhatIsNotSignedForThisIsRefusedAndWhatIsSignedIsDoneOnce goes through attacks on one running cluster, one after the other.
 func TestWhatIsNotSignedForThisIsRefusedAndWhatIsSignedIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "127.0.90.1", 1, 2)
+	w := newWorld(t, "127.0.99.1", 1, 2)
 	s := w.meet()
 	a := w.startAgent("one", w.signing()...)
 	w.awaitState("the cluster Ready", ready)
