@@ -133,3 +133,38 @@ func TestTheAgentsOwnMachineIsWipedLast(t *testing.T) {
 	require.True(t, w.machines["cp-1"].runs(w.recovered))
 	require.Equal(t, talos.Yes, s.Observe(t.Context(), talos.Target{Name: "cp-3"}).Etcd.ServiceHealthy)
 }
+
+// TestNothingRecoversBesideAnOldEtcdOfWhichNothingIsKnown: only a service that is seen to be unwell, or to have ended, is quiet.
+func TestNothingRecoversBesideAnOldEtcdOfWhichNothingIsKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		service string
+		health  talos.Fact
+		waits   string
+	}{
+		"it is unwell":                     {"Running", talos.No, ""},
+		"it answers":                       {"Running", talos.Yes, "answers still"},
+		"it runs and says nothing yet":     {"Running", talos.Unknown, "whether the old etcd on cp-2 answers still is not known (its service is Running)"},
+		"it waits to be started":           {"Waiting", talos.Unknown, "is not known (its service is Waiting)"},
+		"its services could not be read":   {"", talos.Unknown, "is not known (its service is not seen)"},
+		"it failed before it came to run":  {"Failed", talos.Unknown, ""},
+		"it was ended and says no health":  {"Finished", talos.Unknown, ""},
+		"it failed, and was seen unwell":   {"Failed", talos.No, ""},
+		"it is about to start, and unwell": {"Preparing", talos.No, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := stopping(PhaseRecovering)
+			in.Marker.Own = "cp-2"
+			in.see("cp-2", func(o *talos.Observation) {
+				o.Etcd.Data, o.Etcd.Service, o.Etcd.ServiceHealthy = talos.Yes, test.service, test.health
+			})
+			step := Decide(*in)
+			if test.waits != "" {
+				require.Nil(t, step.Action)
+				require.Contains(t, step.Wait, test.waits)
+				return
+			}
+			require.NotNil(t, step.Action, "%+v", step)
+			require.Equal(t, ActUpload, step.Action.Kind)
+		})
+	}
+}

@@ -63,7 +63,7 @@ func (d *decision) recovering() Step {
 }
 
 // quiet wants the etcd on the agent's own machine, which keeps its old data to the end, not to answer: beside it nothing may recover. All its
-// other members are wiped, so that it has no quorum any more.
+// other members are wiped, so that it has no quorum any more. A service that has ended, or never came to run, may say nothing of its health.
 func (d *decision) quiet() Step {
 	name := d.m.Own
 	seen := d.Seen[name]
@@ -74,6 +74,9 @@ func (d *decision) quiet() Step {
 		return wait("%s, which keeps the old etcd's data to the end, doesn't answer: %s", name, nameOr(seen.Problem, "no look at it succeeded"))
 	case seen.Etcd.Members != nil || seen.Etcd.ServiceHealthy == talos.Yes:
 		return wait("the old etcd on %s answers still, and nothing is recovered beside it", name)
+	case seen.Etcd.ServiceHealthy == talos.Unknown && !slices.Contains([]string{"Failed", "Finished"}, seen.Etcd.Service):
+		return wait("whether the old etcd on %s answers still is not known (%s), and nothing is recovered beside it", name,
+			nameOr(seen.Problem, "its service is "+nameOr(seen.Etcd.Service, "not seen")))
 	}
 	return Step{}
 }
