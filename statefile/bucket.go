@@ -190,9 +190,9 @@ func (b *Bucket) attempt(ctx context.Context, verb, key string, call func(contex
 	}
 	for attempt := 1; ; attempt++ {
 		var connected atomic.Bool
-		limited, cancel := context.WithTimeout(httptrace.WithClientTrace(ctx,
+		limited, cancel, late := oneCall(httptrace.WithClientTrace(ctx,
 			&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}), partTimeout)
-		err := call(limited)
+		err := late(call(limited))
 		cancel()
 		if err == nil {
 			return nil

@@ -191,7 +191,7 @@ func (s *s3Store) Put(ctx context.Context, key string, data []byte, cond If) (st
 	if _, err := s.creds.get(ctx); err != nil {
 		return "", s.wrap("writing", key, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel, late := oneCall(ctx, s.timeout)
 	defer cancel()
 	// Without a connection nothing was sent; with one, anything may have been.
 	var connected atomic.Bool
@@ -209,7 +209,7 @@ func (s *s3Store) Put(ctx context.Context, key string, data []byte, cond If) (st
 	info, err := s.core.PutObject(ctx, s.bucket, s.prefix+key, bytes.NewReader(data), int64(len(data)), "", hex.EncodeToString(sum[:]), opts)
 	switch {
 	case err != nil:
-		return "", s.wrap("writing", key, classifyWrite(err, connected.Load()))
+		return "", s.wrap("writing", key, classifyWrite(late(err), connected.Load()))
 	case info.ETag == "":
 		return "", fmt.Errorf("writing %s: the store gave no ETag: %w", s.name(key), ErrUnacknowledged)
 	}
@@ -296,14 +296,14 @@ func (s *s3Store) read(ctx context.Context, verb, key string, call func(context.
 	if _, err := s.creds.get(ctx); err != nil {
 		return s.wrap(verb, key, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel, late := oneCall(ctx, s.timeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		err := call(ctx)
 		if err == nil {
 			return nil
 		}
-		err = classifyRead(err)
+		err = classifyRead(late(err))
 		if !errors.Is(err, ErrUnavailable) || attempt == readAttempts || !wait(ctx, time.Duration(attempt)*readBackoff) {
 			return s.wrap(verb, key, err)
 		}

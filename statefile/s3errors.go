@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 
@@ -29,6 +30,25 @@ func (e *storeError) Is(target error) bool {
 		return errors.Is(e.cause, target)
 	}
 	return false
+}
+
+// lateError is a call that took longer than one may.
+type lateError struct{ limit time.Duration }
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("no answer in time: one call may take %s", e.limit)
+}
+func (e *lateError) Unwrap() error { return context.DeadlineExceeded }
+
+// oneCall bounds a call, and says of an error whether it is that bound which was met.
+func oneCall(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc, func(error) error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &lateError{limit})
+	return ctx, cancel, func(err error) error {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
 }
 
 // answer gives what an S3 server answered, nil when it did not.
@@ -175,7 +195,10 @@ var rights = map[string]string{"listing": "s3:ListBucket", "reading": "s3:GetObj
 // hint says what to do about a failed connection where the reason is a common one.
 func hint(err error) error {
 	var untrusted *tls.CertificateVerificationError
+	var late *lateError
 	switch {
+	case errors.As(err, &late):
+		return late
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("its certificate is not trusted here; give its authority (ca.crt): %w", untrusted.Err)
 	case errors.Is(err, context.DeadlineExceeded):
