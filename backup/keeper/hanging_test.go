@@ -14,6 +14,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"ichor.maesh.dev/backup"
+	"ichor.maesh.dev/backup/drill"
 	"ichor.maesh.dev/backup/keeper"
 	"ichor.maesh.dev/internal/etcdfile"
 	"ichor.maesh.dev/internal/s3gateway"
@@ -46,6 +47,25 @@ type host struct {
 	spool  *backup.Spool
 	limits *keeper.Limits
 	clock  *testclock.FakeClock
+	// drill and drillLimit are the keeper's own where they are not given.
+	drill      func(ctx context.Context, plain io.Reader, size int64, spool *backup.Spool) (drill.Counts, error)
+	drillLimit time.Duration
+}
+
+// newHost makes one, and gives a snapshot that a control plane may stream.
+func newHost(t *testing.T) (*host, []byte) {
+	t.Helper()
+	server, err := s3gateway.StartChild(t.Context(), s3gateway.Options{Dir: t.TempDir(), Access: access, Secret: secret, Buckets: []string{"backups"}})
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	spool, err := backup.OpenSpool(t.TempDir())
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "snapshot")
+	_, err = etcdfile.Write(file, etcdfile.Options{Keys: 100, ValueSize: 100})
+	require.NoError(t, err)
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return &host{server: server, spool: spool, limits: keeper.NewLimits(2), clock: testclock.NewFakeClock(time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC))}, data
 }
 
 func (h *host) keep(t *testing.T, name string, node backup.Node) *kept {
@@ -58,7 +78,7 @@ func (h *host) keep(t *testing.T, name string, node backup.Node) *kept {
 	document := &schema.TalosEtcdBackup{Metadata: schema.ObjectMeta{Name: "hourly"}, Spec: schema.BackupSpec{ClusterRef: schema.ClusterRef{Name: name},
 		Destination: schema.BackupDestination{S3: &schema.S3Destination{Bucket: "backups", Prefix: name}}}}
 	return &kept{state: state, want: keeper.Want{Fleet: &schema.Fleet{}, Backups: []*schema.TalosEtcdBackup{document}, Owner: owner, Nodes: []backup.Node{node}},
-		keeper: keeper.New(keeper.Options{State: state, Opener: h, Spool: h.spool, Limits: h.limits, Clock: h.clock,
+		keeper: keeper.New(keeper.Options{State: state, Opener: h, Spool: h.spool, Limits: h.limits, Clock: h.clock, Drill: h.drill, DrillLimit: h.drillLimit,
 			Log: slog.New(slog.DiscardHandler), Scrubber: scrub.New()})}
 }
 
@@ -113,18 +133,7 @@ func (s silence) Read([]byte) (int, error) {
 }
 
 func TestANodeThatHangsDelaysNoOtherClustersBackup(t *testing.T) {
-	server, err := s3gateway.StartChild(t.Context(), s3gateway.Options{Dir: t.TempDir(), Access: access, Secret: secret, Buckets: []string{"backups"}})
-	require.NoError(t, err)
-	t.Cleanup(server.Stop)
-	spool, err := backup.OpenSpool(t.TempDir())
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "snapshot")
-	_, err = etcdfile.Write(file, etcdfile.Options{Keys: 100, ValueSize: 100})
-	require.NoError(t, err)
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	h := &host{server: server, spool: spool, limits: keeper.NewLimits(2), clock: testclock.NewFakeClock(time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC))}
-
+	h, data := newHost(t)
 	node := &hung{streaming{data}, make(chan struct{})}
 	hanging, other := h.keep(t, "hanging", node), h.keep(t, "other", streaming{data})
 	hanging.keeper.Tend(t.Context(), hanging.want)

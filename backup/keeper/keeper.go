@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -39,10 +40,12 @@ type Options struct {
 	Spool  *backup.Spool
 	Limits *Limits
 	// Drill restores a snapshot and counts what it holds; nil is [drill.Run].
-	Drill    func(ctx context.Context, plain io.Reader, size int64, spool *backup.Spool) (drill.Counts, error)
-	Clock    clock.WithTickerAndDelayedExecution
-	Log      *slog.Logger
-	Scrubber *scrub.Scrubber
+	Drill func(ctx context.Context, plain io.Reader, size int64, spool *backup.Spool) (drill.Counts, error)
+	// DrillLimit bounds one drill; zero is three hours.
+	DrillLimit time.Duration
+	Clock      clock.WithTickerAndDelayedExecution
+	Log        *slog.Logger
+	Scrubber   *scrub.Scrubber
 }
 
 // Want is what a pass over the cluster knows.
@@ -74,6 +77,9 @@ type Keeper struct {
 func New(options Options) *Keeper {
 	if options.Drill == nil {
 		options.Drill = drill.Run
+	}
+	if options.DrillLimit == 0 {
+		options.DrillLimit = drillLimit
 	}
 	return &Keeper{options: options, tenders: map[string]*tender{}}
 }

@@ -10,13 +10,14 @@ import (
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/drill"
+	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 )
 
 const (
 	// finishAgain is how soon a destination is asked again about what was left open.
 	finishAgain = time.Minute
-	// pinnedFor is how long the copy that a restore rested on is kept at least.
+	// pinnedFor is how long the copy that a restore rested on is kept at least; that of a restore which never began, as long.
 	pinnedFor = 24 * time.Hour
 	// drillLimit bounds one drill.
 	drillLimit = 3 * time.Hour
@@ -265,7 +266,34 @@ func (t *tender) takeAndStore(ctx context.Context, place *Place, began time.Time
 	if err := t.succeed(ctx, snapshot, t.time().Sub(began).Round(time.Millisecond).String()); err != nil {
 		return err
 	}
+	t.unpinUnbegun(ctx, place)
 	return t.unpin(ctx, place)
+}
+
+// unpinUnbegun takes away the copies of restores that are over and never came to their marker: they stay behind where the lease was lost, or
+// the agent ended, between the copy and the marker.
+func (t *tender) unpinUnbegun(ctx context.Context, place *Place) {
+	s := t.known()
+	if s == nil {
+		return
+	}
+	for _, op := range s.Operations {
+		began := op.Marked || op.StartedAt.IsZero() // or never came as far as a copy
+		if op.Kind != string(schema.OperationEtcdRestore) || op.Target != t.name || !op.Phase.Over() || began || t.time().Sub(op.FinishedAt) < pinnedFor ||
+			t.unpinned[op.Digest] {
+			continue
+		}
+		pinned := backup.PinnedName(op.Digest)
+		if last := s.LastRestore; last != nil && last.Pinned == pinned {
+			continue
+		}
+		if err := place.Unpin(ctx, pinned); err != nil {
+			t.log.Warn("the copy of a restore that never began could not be taken away; the next backup tries again", "copy", pinned, "operation", op.Name,
+				"error", t.keeper.options.Scrubber.Text(err.Error()))
+			continue
+		}
+		t.unpinned[op.Digest] = true
+	}
 }
 
 // unpin takes away the copy that the last restore rested on, once a backup has succeeded a day later.
@@ -392,7 +420,8 @@ func (t *tender) drill(ctx context.Context) (again bool, err error) {
 }
 
 func (t *tender) restore(ctx context.Context, place *Place, snapshot backup.Snapshot) error {
-	bounded, cancel := context.WithTimeout(ctx, drillLimit)
+	limit := t.keeper.options.DrillLimit
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	result, err := t.try(bounded, place, snapshot)
 	trouble := ""
@@ -403,6 +432,9 @@ func (t *tender) restore(ctx context.Context, place *Place, snapshot backup.Snap
 		return ctx.Err()
 	}
 	var events []statefile.Event
+	if err != nil && bounded.Err() != nil {
+		err = fmt.Errorf("the drill of %s took longer than %s, its limit, and was broken off: %w", snapshot.Name, limit, err)
+	}
 	if err != nil {
 		trouble = t.verdict(&problem{err: err}).Message
 	}

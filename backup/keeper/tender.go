@@ -41,12 +41,13 @@ type tender struct {
 	looked   *schema.TalosEtcdBackup // what was looked at
 	proved   string                  // the key of the place that was tried with a throw-away object
 	finishAt time.Time
+	unpinned map[string]bool // the digests of restores that never began, whose copies are gone
 	// told and complained are what was logged last.
 	told, complained string
 }
 
 func newTender(k *Keeper, name string) *tender {
-	return &tender{keeper: k, name: name, log: k.options.Log.With("backup", name), wake: make(chan struct{}, 1)}
+	return &tender{keeper: k, name: name, log: k.options.Log.With("backup", name), wake: make(chan struct{}, 1), unpinned: map[string]bool{}}
 }
 
 func (t *tender) set(b *schema.TalosEtcdBackup) {
