@@ -28,6 +28,7 @@ type recoverer struct {
 	*restoreFlags
 	cmd    *cobra.Command
 	marker *recoveryMarker
+	client *talos.Client
 	nodes  recovery.Nodes
 	config func(string, talos.Observation) (recovery.Config, string)
 	timing recovery.Timing
@@ -78,8 +79,8 @@ func (r *recoverer) open(ctx context.Context) (err error) {
 	if r.marker, err = r.openMarker(r.cmd); err != nil {
 		return err
 	}
-	client := talos.NewClient(r.secrets, talos.ClientOptions{Clock: r.clock, Scrubber: r.scrubber})
-	r.nodes = recovery.TalosNodes(client)
+	r.client = talos.NewClient(r.secrets, talos.ClientOptions{Clock: r.clock, Scrubber: r.scrubber})
+	r.nodes = recovery.TalosNodes(r.client)
 	if !r.fleeted {
 		return nil
 	}
@@ -96,6 +97,9 @@ func (r *recoverer) open(ctx context.Context) (err error) {
 }
 
 func (r *recoverer) close() {
+	if r.client != nil {
+		_ = r.client.Close()
+	}
 	if r.marker != nil {
 		_ = r.marker.close()
 	}
