@@ -254,7 +254,7 @@ func (r *runOpRun) showPlan() error {
 	if r.f.print {
 		to = r.err
 	}
-	for _, line := range describeOperation(op, r.clock.Now()) {
+	for _, line := range describeOperation(r.asked(), r.clock.Now()) {
 		if !strings.HasPrefix(line, "  digest:") { // it isn't signed yet, and may never be
 			fmt.Fprintln(to, r.clean(line))
 		}
@@ -269,6 +269,17 @@ func (r *runOpRun) showPlan() error {
 	}
 	r.list(to, "blocked:", r.plan.Blockers, false)
 	return nil
+}
+
+// asked is the operation as far as a person has said what is in it: what is only supposed is not said to be accepted before it was asked.
+func (r *runOpRun) asked() *schema.TalosOperation {
+	if !r.supposed {
+		return r.draft.Operation
+	}
+	op, restore := *r.draft.Operation, *r.draft.Operation.Spec.EtcdRestore
+	restore.LocalDataLoss = ""
+	op.Spec.EtcdRestore = &restore
+	return &op
 }
 
 func (r *runOpRun) list(to io.Writer, title string, lines []string, numbered bool) {
