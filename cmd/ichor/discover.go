@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,6 +61,8 @@ TalosMachine for it: its UUID, the fingerprint of its certificate, and its disks
 Nothing proves who answers at such an address. Compare the fingerprint with the one on the machine's console before you
 approve it; it is another one after each boot.
 
+What takes no connection in time, or takes one and tells nothing, is asked once more.
+
 It ends with 0 when a machine was found and 1 when none was.`,
 		Example: "  ichor discover 10.0.0.0/24\n  ichor discover 10.0.0.11 10.0.0.12 --cluster prod --role controlplane > machines.yaml",
 		Args:    cobra.MinimumNArgs(1),
@@ -98,41 +102,26 @@ func (a *app) runDiscover(ctx context.Context, f *discoverFlags, args []string) 
 	}
 	if len(found) == 0 {
 		return answerNo(fmt.Errorf("no machine waits in maintenance mode at %s", addressCount(len(list))),
-			"a machine does after it booted from Talos's image and before it has a config; check that port 50000 is open to here")
+			"a machine does after it booted from Talos's image and before it has a config; check that port 50000 is open to here, or give it longer with --timeout")
 	}
 	return nil
 }
 
 // askAll asks every address and gives the machines in maintenance mode, in the order of their addresses.
 func (a *app) askAll(ctx context.Context, f *discoverFlags, list []addresses.Address) ([]discoveredMachine, error) {
-	answers := make([]talos.Observation, len(list))
-	var asked atomic.Int64
-	done := make(chan struct{})
-	reported := a.reportProgress(done, &asked, len(list))
-	var group errgroup.Group
-	group.SetLimit(f.parallel)
-	for i, address := range list {
-		if ctx.Err() != nil {
-			break
-		}
-		group.Go(func() error {
-			answers[i] = a.ask(ctx, f.timeout, address.Text)
-			asked.Add(1)
-			return nil
-		})
+	answers, err := a.askTwice(ctx, f.parallel, list, func(address string) talos.Observation { return a.ask(ctx, f.timeout, address) })
+	if err != nil {
+		return nil, err
 	}
-	_ = group.Wait()
-	close(done)
-	<-reported
-	if err := ctx.Err(); err != nil {
-		return nil, cannot(fmt.Errorf("it was stopped after %d of %s", asked.Load(), addressCount(len(list))), "")
-	}
+	silent := 0
 	var found []discoveredMachine
 	uuids := map[string]string{}
 	for i, answer := range answers {
 		where := list[i].Text
 		if answer.Mode != talos.ModeMaintenance || !isUUID(answer.UUID) {
-			if list[i].Named || answer.Problem != noConnection {
+			if answer.Problem == noneInTime && !list[i].Named {
+				silent++
+			} else if list[i].Named || answer.Problem != noConnection {
 				fmt.Fprintf(a.err, "%s: %s\n", a.clean(where), a.clean(silence(answer)))
 			}
 			continue
@@ -143,17 +132,75 @@ func (a *app) askAll(ctx context.Context, f *discoverFlags, list []addresses.Add
 		uuids[answer.UUID] = where
 		found = append(found, a.describe(where, answer))
 	}
+	if silent > 0 {
+		fmt.Fprintf(a.err, "%s took no connection within %s, asked twice; --timeout gives them longer\n", addressCount(silent), f.timeout)
+	}
 	return found, nil
 }
 
-// noConnection is the Problem of an address where nothing takes a connection.
-const noConnection = "nothing answers"
+// askTwice asks every address, and those once more that a busy machine or network may have kept from answering.
+func (a *app) askTwice(ctx context.Context, parallel int, list []addresses.Address, ask func(address string) talos.Observation) ([]talos.Observation, error) {
+	answers := make([]talos.Observation, len(list))
+	due := make([]int, len(list))
+	for i := range due {
+		due[i] = i
+	}
+	for range 2 {
+		var asked atomic.Int64
+		done := make(chan struct{})
+		reported := a.reportProgress(done, &asked, len(due))
+		var group errgroup.Group
+		group.SetLimit(parallel)
+		for _, i := range due {
+			if ctx.Err() != nil {
+				break
+			}
+			group.Go(func() error {
+				answers[i] = ask(list[i].Text)
+				asked.Add(1)
+				return nil
+			})
+		}
+		_ = group.Wait()
+		close(done)
+		<-reported
+		if ctx.Err() != nil {
+			return nil, cannot(fmt.Errorf("it was stopped after %d of %s", asked.Load(), addressCount(len(due))), "")
+		}
+		due = slices.DeleteFunc(due, func(i int) bool { return !mayAnswerYet(answers[i]) })
+	}
+	return answers, nil
+}
+
+// mayAnswerYet says whether an address is worth another try: it took a connection and told nothing of use, or took none in time. One that
+// refuses connections, or that told what it is, is not.
+func mayAnswerYet(answer talos.Observation) bool {
+	switch {
+	case answer.Mode == talos.ModeMaintenance:
+		return answer.UUID == ""
+	case answer.Mode == talos.ModeConfigured, answer.Problem == "", answer.Problem == noConnection:
+		return false
+	}
+	return !strings.Contains(answer.Problem, wantsCertificate)
+}
+
+const (
+	// noConnection is the Problem of an address where nothing takes a connection, noneInTime of one where nothing did in time.
+	noConnection = "nothing answers"
+	noneInTime   = "nothing answers in time"
+	// wantsCertificate is in the Problem of a configured machine.
+	wantsCertificate = "wants a client certificate"
+)
 
 // ask looks at one address: quickly where nothing takes a connection.
 func (a *app) ask(ctx context.Context, timeout time.Duration, address string) talos.Observation {
 	dialer := net.Dialer{Timeout: timeout}
 	conn, err := dialer.DialContext(ctx, "tcp", talos.Target{Endpoint: address}.Address())
-	if err != nil {
+	var late net.Error
+	switch {
+	case errors.As(err, &late) && late.Timeout():
+		return talos.Observation{Problem: noneInTime}
+	case err != nil:
 		return talos.Observation{Problem: noConnection}
 	}
 	_ = conn.Close()
@@ -176,6 +223,8 @@ func silence(answer talos.Observation) string {
 		return "it waits in maintenance mode and tells a UUID that is none"
 	case answer.Problem == noConnection:
 		return "nothing answers on the port of the Talos API"
+	case answer.Problem == noneInTime:
+		return "nothing answers on the port of the Talos API in time, asked twice; --timeout gives it longer"
 	case answer.Problem == "":
 		return "what answers there is no machine in maintenance mode"
 	}
@@ -183,7 +232,7 @@ func silence(answer talos.Observation) string {
 	if _, cause, found := strings.Cut(problem, " can't be reached at "); found {
 		_, problem, _ = strings.Cut(cause, ": ")
 	}
-	if strings.Contains(problem, "wants a client certificate") {
+	if strings.Contains(problem, wantsCertificate) {
 		return "a machine is there, and it is configured already"
 	}
 	return "no machine in maintenance mode was seen there: " + problem

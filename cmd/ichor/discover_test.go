@@ -1,0 +1,48 @@
+package main
+
+import (
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"ichor.maesh.dev/internal/addresses"
+	"ichor.maesh.dev/talos"
+)
+
+func TestAnAddressIsAskedOnceMoreWhereItMayAnswerYet(t *testing.T) {
+	found := talos.Observation{Mode: talos.ModeMaintenance, UUID: "4c4c4544-0039-4a10-8033-000000000001"}
+	for name, test := range map[string]struct {
+		first talos.Observation
+		asked int
+	}{
+		"a machine in maintenance mode is found at once":    {found, 1},
+		"one that was too busy to tell its UUID":            {talos.Observation{Mode: talos.ModeMaintenance, Problem: "reading its UUID: no answer"}, 2},
+		"one whose port is open and that told nothing":      {talos.Observation{Problem: "10.0.0.1 can't be reached at 10.0.0.1:50000: no answer within 4s"}, 2},
+		"one that took no connection in time":               {talos.Observation{Problem: noneInTime}, 2},
+		"a port that is closed":                             {talos.Observation{Problem: noConnection}, 1},
+		"a machine that is configured already":              {talos.Observation{Problem: "10.0.0.1 can't be reached at 10.0.0.1:50000: it " + wantsCertificate}, 1},
+		"a machine that answers as one that was configured": {talos.Observation{Mode: talos.ModeConfigured}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &app{terminal: &terminal{err: io.Discard}, clock: clock.RealClock{}}
+			var mu sync.Mutex
+			asked := map[string]int{}
+			answers, err := a.askTwice(t.Context(), 4, []addresses.Address{{Text: "10.0.0.1"}, {Text: "10.0.0.2"}}, func(address string) talos.Observation {
+				mu.Lock()
+				defer mu.Unlock()
+				if asked[address]++; address == "10.0.0.1" && asked[address] == 1 {
+					return test.first
+				}
+				return found
+			})
+			require.NoError(t, err)
+			require.Equal(t, map[string]int{"10.0.0.1": test.asked, "10.0.0.2": 1}, asked)
+			if test.asked == 2 {
+				require.Equal(t, found, answers[0])
+			}
+		})
+	}
+}
