@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -147,11 +148,24 @@ func judge(engine *validate.Engine, old *schema.Fleet, proposal validate.Proposa
 
 // look opens what --live reads. Nothing is written to it.
 func (f *planFlags) look(ctx context.Context, a *app, scrubber *scrub.Scrubber) (func(), *plan.Look, error) {
+	var mu sync.Mutex
+	var clients []*talos.Client
+	closeClients := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}
 	look := &plan.Look{Nodes: func(bundle *talos.Bundle) plan.Nodes {
-		return plan.TalosNodes(talos.NewClient(bundle, talos.ClientOptions{Clock: a.clock, Scrubber: scrubber}))
+		client := talos.NewClient(bundle, talos.ClientOptions{Clock: a.clock, Scrubber: scrubber})
+		mu.Lock()
+		defer mu.Unlock()
+		clients = append(clients, client)
+		return plan.TalosNodes(client)
 	}}
 	if f.state.url == "" {
-		return func() {}, look, nil
+		return closeClients, look, nil
 	}
 	store, err := f.state.open(ctx, scrubber, false)
 	if err != nil {
@@ -173,5 +187,8 @@ func (f *planFlags) look(ctx context.Context, a *app, scrubber *scrub.Scrubber) 
 		}
 		return state, err
 	}
-	return func() { _ = store.Close() }, look, nil
+	return func() {
+		closeClients()
+		_ = store.Close()
+	}, look, nil
 }
