@@ -180,10 +180,11 @@ func (s situation) way() (w way, why string) {
 			return w, fmt.Sprintf("etcd's member %s is on %s, which is no wanted control plane: it would keep the old etcd alive; remove it first", hexID(member.ID), nameOr(on, "an unknown machine"))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(spec.ControlPlanes)) {
-		if !slices.Contains(s.wanted, name) {
-			return w, fmt.Sprintf("what was signed names the control plane %s, and %s is not wanted by Git (commit %.12s) any more; sign anew", name, name, s.in.Cluster.Commit)
-		}
+	if why = s.leftBehind(); why != "" {
+		return w, why
+	}
+	if why = s.signedAside(); why != "" {
+		return w, why
 	}
 	for _, name := range s.wanted {
 		m := s.in.Cluster.Machine(name)
@@ -222,6 +223,9 @@ func (s situation) unsettled() string {
 		case seen.Mode == talos.ModeConfigured && seen.Etcd.Data == talos.Unknown:
 			return fmt.Sprintf("whether %s holds etcd data is not known (%s)", name, nameOr(seen.Problem, "it is "+nameOr(seen.Stage, "booting")))
 		}
+	}
+	if why := s.leftBehind(); why != "" {
+		return why // etcd's list, where the next look has it, says better who is a member
 	}
 	if _, why := s.way(); why != "" {
 		return "" // whatever etcd says

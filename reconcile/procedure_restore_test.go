@@ -43,7 +43,8 @@ func restorable() situation {
 // again looks at the machines anew.
 func (s situation) again() {
 	s.decision.etcd = viewEtcd(s.in)
-	s.decision.wanted = wantedControlPlanes(s.in, nil)
+	s.decision.held = hold(s.in, s.etcd)
+	s.decision.wanted = wantedControlPlanes(s.in, s.decision.held)
 	s.decision.strangers = strangers(s.in, s.etcd)
 }
 

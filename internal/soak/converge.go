@@ -60,6 +60,7 @@ func (r *run) person() {
 		r.seeToOperations(c, state)
 		r.seeToLostEtcd(c, state)
 		r.seeToScrapped(c, state)
+		r.seeToLowering(c, state)
 		r.seeToCount(c, state)
 		r.seeToRollout(c, state)
 		r.seeToMachines(c, state)
@@ -101,10 +102,36 @@ func (r *run) seeToOperations(c *wantedCluster, state *statefile.State) {
 		r.resumed[key] = true
 		resume := op.Pause <= 1 && r.lot.IntN(2) == 0
 		if op.Kind == kindRestore {
-			resume = op.Pause <= 3 && op.Marked
+			resume = op.Pause <= 3 && (op.Marked || r.takeIn(c, op))
 		}
 		r.control(c, op, resume, ": "+op.FailureReason)
 	}
+}
+
+// takeIn raises the count where a restore would leave a control plane behind that is held and has the old etcd's data, as the restore says; true
+// where it did, and the restore may go on.
+func (r *run) takeIn(c *wantedCluster, op *statefile.OperationState) bool {
+	const most = 5
+	if c.count == most || !strings.Contains(op.FailureReason, fmt.Sprintf("/cluster.yaml to %d until etcd is restored", most)) {
+		return false
+	}
+	c.lower, c.count = c.count, most
+	r.push(fmt.Sprintf("the count of %s is %d until its etcd is restored", c.c.name, most))
+	return true
+}
+
+// seeToLowering lowers a count again that was raised for a restore.
+func (r *run) seeToLowering(c *wantedCluster, state *statefile.State) {
+	if c.lower == 0 || restoreOf(state) != nil {
+		return
+	}
+	whole := false
+	r.locked(func() { whole = len(c.unsettledEtcd()) == 0 })
+	if !whole {
+		return
+	}
+	c.count, c.lower = c.lower, 0
+	r.push(fmt.Sprintf("the etcd of %s is restored, and its count is %d again", c.c.name, c.count))
 }
 
 // seeToScrapped says of a machine that a removal wiped and switched off, and that was cancelled before it was over, that it is gone for good.
@@ -233,6 +260,9 @@ func (r *run) unsettledCluster(c *wantedCluster) (left []string) {
 		if !op.Phase.Over() {
 			left = append(left, fmt.Sprintf("%s %s is %s (%s): %s %s", op.Name, op.Action, op.Phase, op.Step, op.Message, op.FailureReason))
 		}
+	}
+	if c.lower != 0 {
+		left = append(left, fmt.Sprintf("its count is to be %d again", c.lower))
 	}
 	left = append(left, r.unsettledMachines(c, s)...)
 	return append(left, c.unsettledEtcd()...)

@@ -24,7 +24,9 @@ type wantedCluster struct {
 	// endpoint is that of the Kubernetes API.
 	endpoint string
 	count    int
-	reboots  string
+	// lower is the count that it is to have again, which was raised for a restore; 0: it wasn't.
+	lower   int
+	reboots string
 	// live and reboot are the values of a setting that takes effect live and of one that needs a boot; 0: it isn't there. spoiled is a setting
 	// that machines refuse, or that locks the agents out.
 	live, reboot int

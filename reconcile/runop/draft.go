@@ -150,10 +150,11 @@ func (t *Target) restore(request Request, state *statefile.State) (*schema.Resto
 	for _, m := range t.Cluster.Machines {
 		name := m.Metadata.Name
 		removed := state != nil && state.Machines[name] != nil && state.Machines[name].Removed
-		if m.Spec.Role != schema.RoleControlPlane || !m.Spec.Approved || removed {
-			continue
+		off := slices.Contains(asked.Without, name)
+		if m.Spec.Role != schema.RoleControlPlane || !m.Spec.Approved && !off || removed {
+			continue // one that isn't approved may have etcd data all the same, and be off for good
 		}
-		if !slices.Contains(asked.Without, name) {
+		if !off {
 			restore.ControlPlanes[name] = m.Spec.UUID
 			continue
 		}

@@ -287,3 +287,31 @@ func TestAMachineThatAnotherFileRemovesIsLeftAlone(t *testing.T) {
 	require.NotContains(t, strings.Join(runop.Plan(engine, fleet, over, draft, nil, now).Blockers, "\n"), "being removed", "the state knows better")
 	require.NotContains(t, strings.Join(runop.Plan(engine, fleet, nil, draft, nil, now.Add(48*time.Hour)).Blockers, "\n"), "being removed by", "its time is over")
 }
+
+// TestAControlPlaneThatIsNotApprovedIsLeftOutByItsName: it may have been a member of the etcd that is replaced, and a restore wants it off for good.
+func TestAControlPlaneThatIsNotApprovedIsLeftOutByItsName(t *testing.T) {
+	for name, test := range map[string]struct{ without []string }{
+		"it is not named unasked": {nil},
+		"it is off for good":      {[]string{"cp-3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleet := load(t, files())
+			for _, m := range fleet.Machines {
+				if m.Metadata.Name == "cp-3" {
+					m.Spec.Approved = false
+				}
+			}
+			draft, err := write(fleet, request("etcd-restore", "", "", of("prod"), func(r *runop.Request) {
+				r.Confirm, r.Restore = "prod", runop.RestoreRequest{Snapshot: schema.SnapshotRef{Name: "etcd-20261130T090000Z.snapshot.age",
+					SHA256: strings.Repeat("0123456789abcdef", 4)}, Without: test.without}
+			}))
+			require.NoError(t, err)
+			restore := draft.Operation.Spec.EtcdRestore
+			require.Equal(t, map[string]string{"cp-1": uuid(1), "cp-2": uuid(2)}, restore.ControlPlanes)
+			require.Len(t, restore.Without, len(test.without))
+			for _, off := range test.without {
+				require.Equal(t, uuid(3), restore.Without[off])
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"ichor.maesh.dev/schema"
+	"ichor.maesh.dev/talos"
+)
+
+// leftBehind says which control plane a restore would leave with the old etcd's data, because Git does not want it: it is held, or not approved.
+// Enough of those are that etcd's quorum, out of sight, and it would live beside the restored one. Where etcd answers, its list says who is a
+// member.
+func (s situation) leftBehind() string {
+	if s.etcd.known {
+		return ""
+	}
+	for _, m := range s.in.Cluster.Machines {
+		name := m.Metadata.Name
+		if !isControlPlane(m) || slices.Contains(s.wanted, name) || s.in.remembered(name).Removed {
+			continue
+		}
+		has := s.mayHoldOldData(name)
+		uuid, gone := s.spec.EtcdRestore.Without[name]
+		switch {
+		case has == "":
+		case gone:
+			if why := s.isGone(m, uuid); why != "" {
+				return why
+			}
+		default:
+			return fmt.Sprintf("%s, and the restore would leave it that: the old etcd could live on there, beside the restored one; %sor wipe it (talosctl reset), or power it off "+
+				"for good and sign it into without", has, s.takeIn(m))
+		}
+	}
+	return ""
+}
+
+// mayHoldOldData says of a machine that its data is that of the etcd that is replaced, or may be; empty where it certainly has none, and where
+// it gives no answer and never was a member.
+func (s situation) mayHoldOldData(name string) string {
+	seen, answers := s.in.see(name)
+	member := s.in.remembered(name).MemberID
+	switch {
+	case answers && (seen.Mode != talos.ModeConfigured || seen.Etcd.Data == talos.No):
+		return ""
+	case answers && seen.Etcd.Data == talos.Yes:
+		return name + " holds etcd data"
+	case answers:
+		return fmt.Sprintf("whether %s holds etcd data is not known (%s)", name, nameOr(seen.Problem, "it is "+nameOr(seen.Stage, "booting")))
+	case member != "":
+		return fmt.Sprintf("%s was etcd's member %s when it was last seen and gives no answer", name, member)
+	}
+	return ""
+}
+
+// takeIn is what has Git want a control plane, so that it is restored on with the others; empty where no count is high enough.
+func (s situation) takeIn(m *schema.TalosMachine) string {
+	name := m.Metadata.Name
+	if op := removing(s.in.State, name); op != nil {
+		return fmt.Sprintf("let %s, which removes it, end or cancel it first, ", op.Name)
+	}
+	if s.decision.held[name] == "" {
+		return "approve it until etcd is restored, "
+	}
+	enough := 0
+	for _, count := range []int{3, 5} {
+		cluster := *s.in.Cluster.Object
+		cluster.Spec.ControlPlane.Count = count
+		in := *s.in
+		in.Cluster.Object = &cluster
+		if hold(&in, s.etcd)[name] == "" {
+			enough = count
+			break
+		}
+	}
+	if enough == 0 {
+		return ""
+	}
+	return fmt.Sprintf("it is held, because count is %d: raise spec.controlPlane.count in %s to %d until etcd is restored, ", s.in.Cluster.Object.Spec.ControlPlane.Count,
+		fileOr(s.in.Cluster.Object), enough)
+}
+
+// signedAside says which control plane was signed that Git does not want any more. One that is held is left as it is: whoever signs names all that
+// are approved, and that it has no data of the old etcd was seen before.
+func (s situation) signedAside() string {
+	for _, name := range slices.Sorted(maps.Keys(s.spec.EtcdRestore.ControlPlanes)) {
+		if slices.Contains(s.wanted, name) {
+			continue
+		}
+		if op := removing(s.in.State, name); op != nil {
+			return fmt.Sprintf("%s removes %s, which what was signed names; let that end, or cancel it, and sign anew", op.Name, name)
+		}
+		if s.decision.held[name] != "" {
+			continue
+		}
+		return fmt.Sprintf("what was signed names the control plane %s, and %s is not wanted by Git (commit %.12s) any more; sign anew", name, name, s.in.Cluster.Commit)
+	}
+	return ""
+}
