@@ -120,3 +120,38 @@ func TestARestoreLeavesNoControlPlaneBehindWithTheOldEtcdsData(t *testing.T) {
 		})
 	}
 }
+
+// TestAHeldControlPlaneIsRestoredWithTheOthersAndRemovedAfterwards follows what the refusal says: up with the count, restore, down with the count,
+// and the removal that could not go first has nothing against it any more.
+func TestAHeldControlPlaneIsRestoredWithTheOthersAndRemovedAfterwards(t *testing.T) {
+	s := shrunk()
+	remove := s
+	remove.spec = schema.OperationSpec{Node: &schema.NodeOperation{MachineRef: schema.MachineRef{Name: "cp-5", UUID: "uuid-cp-5"}, Action: schema.ActionRemove, Confirm: "cp-5"}}
+	refuse, _ := refuseRemove(remove)
+	require.Contains(t, refuse, "no control plane gives a member list")
+
+	s.op.Step, s.op.StepSince = stepLooking, s.in.Now.Add(-s.in.Timing.Patience)
+	require.Contains(t, nextRestore(s).pause, "raise spec.controlPlane.count in the TalosCluster to 5")
+	require.Nil(t, s.plan.Restore)
+
+	s.in.Cluster.Object.Spec.ControlPlane.Count = 5
+	s.again()
+	s.op.Step, s.op.Pause = stepLooking, 1
+	require.Empty(t, nextRestore(s).pause)
+	require.Len(t, s.plan.Restore.Machines, 5)
+
+	var members []talos.EtcdMember
+	for n, m := range s.in.Cluster.Machines {
+		members = append(members, talos.EtcdMember{ID: uint64(n + 1), Name: m.Metadata.Name, PeerURLs: []string{"https://" + m.Spec.Endpoint + ":2380"}})
+	}
+	for _, member := range members {
+		s.change(member.Name, func(seen *Seen) {
+			seen.Etcd = talos.EtcdObservation{Data: talos.Yes, Service: "Running", ServiceHealthy: talos.Yes, MemberID: member.ID, Leader: 1, Members: members}
+		})
+	}
+	s.in.Cluster.Object.Spec.ControlPlane.Count = 3
+	s.again()
+	require.Contains(t, s.decision.held["cp-5"], "count is 3")
+	refuse, wait := refuseRemove(remove)
+	require.Empty(t, refuse+wait)
+}
