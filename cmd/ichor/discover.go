@@ -61,7 +61,7 @@ TalosMachine for it: its UUID, the fingerprint of its certificate, and its disks
 Nothing proves who answers at such an address. Compare the fingerprint with the one on the machine's console before you
 approve it; it is another one after each boot.
 
-What takes no connection in time, or takes one and tells nothing, is asked once more.
+What takes no connection in time, or takes one and tells nothing, is asked once more (of a large network only what took one).
 
 It ends with 0 when a machine was found and 1 when none was.`,
 		Example: "  ichor discover 10.0.0.0/24\n  ichor discover 10.0.0.11 10.0.0.12 --cluster prod --role controlplane > machines.yaml",
@@ -133,10 +133,13 @@ func (a *app) askAll(ctx context.Context, f *discoverFlags, list []addresses.Add
 		found = append(found, a.describe(where, answer))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.err, "%s took no connection within %s, asked twice; --timeout gives them longer\n", addressCount(silent), f.timeout)
+		fmt.Fprintf(a.err, "%s took no connection within %s: nothing is there, or it is slow; --timeout gives it longer\n", addressCount(silent), f.timeout)
 	}
 	return found, nil
 }
+
+// fewSilent is of how many addresses at most the silent ones are asked once more: of a larger network most are nobody's, and each takes the whole timeout.
+const fewSilent = 1024
 
 // askTwice asks every address, and those once more that a busy machine or network may have kept from answering.
 func (a *app) askTwice(ctx context.Context, parallel int, list []addresses.Address, ask func(address string) talos.Observation) ([]talos.Observation, error) {
@@ -167,7 +170,10 @@ func (a *app) askTwice(ctx context.Context, parallel int, list []addresses.Addre
 		if ctx.Err() != nil {
 			return nil, cannot(fmt.Errorf("it was stopped after %d of %s", asked.Load(), addressCount(len(due))), "")
 		}
-		due = slices.DeleteFunc(due, func(i int) bool { return !mayAnswerYet(answers[i]) })
+		large := len(due) > fewSilent
+		due = slices.DeleteFunc(due, func(i int) bool {
+			return !mayAnswerYet(answers[i]) || large && answers[i].Problem == noneInTime && !list[i].Named
+		})
 	}
 	return answers, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"sync"
 	"testing"
@@ -44,5 +45,34 @@ func TestAnAddressIsAskedOnceMoreWhereItMayAnswerYet(t *testing.T) {
 				require.Equal(t, found, answers[0])
 			}
 		})
+	}
+}
+
+func TestOfALargeNetworkOnlyWhatTookAConnectionIsAskedOnceMore(t *testing.T) {
+	a := &app{terminal: &terminal{err: io.Discard}, clock: clock.RealClock{}}
+	list := make([]addresses.Address, fewSilent+1)
+	for i := range list {
+		list[i].Text = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+	}
+	list[7].Named = true
+	var mu sync.Mutex
+	asked := map[string]int{}
+	_, err := a.askTwice(t.Context(), 8, list, func(address string) talos.Observation {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[address]++
+		if address == "10.0.0.9" {
+			return talos.Observation{Problem: "the connection broke"}
+		}
+		return talos.Observation{Problem: noneInTime}
+	})
+	require.NoError(t, err)
+	require.Len(t, asked, len(list))
+	for address, times := range asked {
+		want := 1
+		if address == "10.0.0.7" || address == "10.0.0.9" {
+			want = 2
+		}
+		require.Equal(t, want, times, address)
 	}
 }
