@@ -187,6 +187,7 @@ func (l *signedLab) acceptedOnce() {
 		require.Equal(l.t, 1, actions["OperationAccepted"], "%s: %v", digest, actions)
 		require.Equal(l.t, 1, actions["OperationStarted"], "%s: %v", digest, actions)
 		require.Equal(l.t, 1, actions["OperationCompleted"]+actions["OperationCancelled"], "%s: %v", digest, actions)
-		require.LessOrEqual(l.t, actions["Intent"], actions["Outcome"]+1, "%s: %v", digest, actions)
+		// A process that died kept its call's outcome from being written: what became of it was looked for and resolved.
+		require.LessOrEqual(l.t, actions["Intent"], max(actions["Outcome"]+1, actions["Resolved"]), "%s: %v", digest, actions)
 	}
 }
