@@ -90,3 +90,26 @@ func TestADrillThatTakesTooLongSaysWhatTookLongerThanWhat(t *testing.T) {
 	require.False(t, m.LastDrillAttempt.IsZero())
 	require.Regexp(t, `^the drill of etcd-\S+ took longer than 50ms, its limit, and was broken off: `, m.DrillProblem)
 }
+
+func TestASnapshotThatIsAskedForInTheSecondOfTheNewestWaitsForTheNextSecond(t *testing.T) {
+	h, data := newHost(t)
+	k := h.keep(t, "prod", streaming{data})
+	k.keeper.Once(t.Context(), k.want)
+	first := k.memory()
+	require.Equal(t, h.clock.Now(), first.LastSuccess)
+	require.NoError(t, k.state.Swap(t.Context(), func(s *statefile.State) error {
+		s.Backups["hourly"].Request = &statefile.BackupRequest{Digest: "asked", At: h.clock.Now()}
+		return nil
+	}))
+	done := make(chan struct{})
+	go func() { defer close(done); k.keeper.Once(t.Context(), k.want) }()
+	require.Eventually(t, h.clock.HasWaiters, time.Minute, time.Millisecond)
+	h.clock.Step(time.Second)
+	<-done
+	second := k.memory()
+	require.True(t, second.Ready.Status, "%+v", second.Ready)
+	require.NotNil(t, second.Request)
+	require.Equal(t, h.clock.Now(), second.Request.Done)
+	require.Contains(t, second.Request.Outcome, "etcd-20261129T100001Z.snapshot.age")
+	require.Equal(t, h.clock.Now(), second.LastSuccess)
+}

@@ -225,8 +225,8 @@ func (t *tender) attempt(ctx context.Context, requested bool) (again bool, err e
 
 func (t *tender) takeAndStore(ctx context.Context, place *Place, began time.Time) error {
 	want := t.keeper.wanted()
-	now := forward{t.clock(), t.time()}
-	if err := place.CheckName(ctx, backup.ObjectName(now.Now())); err != nil {
+	now, err := t.nameable(ctx, place)
+	if err != nil {
 		return t.failUnless(ctx, ofStore(err))
 	}
 	taken, err := backup.Take(ctx, want.Nodes, t.keeper.options.Spool, want.Owner.Passphrase, now)
@@ -268,6 +268,26 @@ func (t *tender) takeAndStore(ctx context.Context, place *Place, began time.Time
 	}
 	t.unpinUnbegun(ctx, place)
 	return t.unpin(ctx, place)
+}
+
+// nameable gives the clock that names a snapshot which may be stored. Names have the second, so that one which is asked for in the second of
+// the newest waits for the next; a clock that is further behind is an error at once ([*backup.ClockBehindError]).
+func (t *tender) nameable(ctx context.Context, place *Place) (forward, error) {
+	now := forward{t.clock(), t.time()}
+	err := place.CheckName(ctx, backup.ObjectName(now.Now()))
+	var behind *backup.ClockBehindError
+	if !errors.As(err, &behind) || behind.Name != behind.Newest {
+		return now, err
+	}
+	timer := t.clock().NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return now, ctx.Err()
+	case <-timer.C():
+	}
+	now.latest = t.time()
+	return now, place.CheckName(ctx, backup.ObjectName(now.Now()))
 }
 
 // unpinUnbegun takes away the copies of restores that are over and never came to their marker: they stay behind where the lease was lost, or
