@@ -204,8 +204,8 @@ func (s situation) runs(name string) string {
 	if node, known := nodeOf(s.in, name); s.in.Kubernetes.Problem == "" && known && node.Ready == kube.Yes {
 		return fmt.Sprintf("Kubernetes has heartbeats of %s (its Node is Ready), so it is not gone for good; switch it off, or sign a removal without gone", name)
 	}
-	if s.in.Kubernetes != nil && s.in.Kubernetes.Doubts[name] != "" {
-		return "whether it still runs isn't known: " + s.in.Kubernetes.Doubts[name]
+	if doubt := s.in.Kubernetes.Doubts[name]; doubt != "" {
+		return "whether it still runs isn't known: " + doubt
 	}
 	return ""
 }

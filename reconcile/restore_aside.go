@@ -43,7 +43,7 @@ func (s situation) mayHoldOldData(name string) string {
 	seen, answers := s.in.see(name)
 	member := s.in.remembered(name).MemberID
 	switch {
-	case answers && (seen.Mode != talos.ModeConfigured || seen.Etcd.Data == talos.No):
+	case answers && (seen.Mode == talos.ModeMaintenance || seen.Etcd.Data == talos.No):
 		return ""
 	case answers && seen.Etcd.Data == talos.Yes:
 		return name + " holds etcd data"

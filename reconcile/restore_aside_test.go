@@ -63,6 +63,9 @@ func TestARestoreLeavesNoControlPlaneBehindWithTheOldEtcdsData(t *testing.T) {
 		"one that is held may have data or not": {func(s situation, _ *schema.RestoreOperation) {
 			s.change("cp-5", func(seen *Seen) { seen.Etcd.Data = talos.Unknown })
 		}, "whether cp-5 holds etcd data is not known", 0, false},
+		"of one that is held nothing but its UUID was read": {func(s situation, _ *schema.RestoreOperation) {
+			s.change("cp-5", func(seen *Seen) { seen.Mode, seen.Etcd = talos.ModeUnknown, talos.EtcdObservation{} })
+		}, "whether cp-5 holds etcd data is not known", 0, false},
 		"one that is held gives no answer": {func(s situation, _ *schema.RestoreOperation) { s.silence("cp-5") },
 			"cp-5 was etcd's member 00000000000000a5 when it was last seen and gives no answer", 0, false},
 		"one that is held is off for good, as it was signed": {func(s situation, spec *schema.RestoreOperation) {
