@@ -26,32 +26,34 @@ type Identity struct {
 // Doubts say of a machine without a Node why it may have one all the same: that it has none is not known.
 func Match(machines []Identity, nodes []Node) (of map[string]Node, strangers []Node, doubts map[string]string) {
 	of, doubts = map[string]Node{}, map[string]string{}
-	taken := map[string]bool{}
-	claimed := map[string]bool{} // machines whose UUID some Node reports, and Nodes that report a machine's
-	take := func(machine string, found []Node) {
-		if len(found) == 1 {
-			of[machine], taken[found[0].Name] = found[0], true
+	taken := map[string]bool{}                                // Nodes that are some machine's
+	claimed, claiming := map[string]bool{}, map[string]bool{} // machines whose UUID some Node reports, and Nodes that report a machine's
+	take := func(machine string, found []Node) bool {
+		if len(found) != 1 {
+			return false
 		}
+		of[machine], taken[found[0].Name] = found[0], true
+		return true
 	}
 	for _, m := range machines {
 		claims := having(nodes, func(n Node) bool { return m.SameUUID(n.SystemUUID) })
 		for _, n := range claims {
-			claimed["machine "+m.Name], claimed["node "+n.Name] = true, true
+			claimed[m.Name], claiming[n.Name] = true, true
 		}
 		its := claims
 		if len(claims) > 1 {
 			its = having(claims, m.isCalled)
 		}
-		if take(m.Name, its); len(claims) > 1 && len(its) != 1 {
+		if !take(m.Name, its) && len(claims) > 1 {
 			doubts[m.Name] = fmt.Sprintf("%d Nodes report the UUID of %s (%s), and which is its own isn't known; delete those that aren't", len(claims), m.Name, namesOf(claims))
 		}
 	}
 	for _, m := range machines {
-		if claimed["machine "+m.Name] {
+		if claimed[m.Name] {
 			continue
 		}
-		called := having(nodes, func(n Node) bool { return !claimed["node "+n.Name] && !taken[n.Name] && m.isCalled(n) })
-		if take(m.Name, having(called, m.declares)); len(called) > 0 && !taken[called[0].Name] {
+		called := having(nodes, func(n Node) bool { return !claiming[n.Name] && !taken[n.Name] && m.isCalled(n) })
+		if !take(m.Name, having(called, m.declares)) && len(called) > 0 {
 			doubts[m.Name] = fmt.Sprintf("the Node %s is called like %s, and reports neither its UUID nor its address; if it is its Node, give that name in spec.hostname "+
 				"or the Node's address in spec.endpoint", called[0].Name, m.Name)
 		}

@@ -35,8 +35,10 @@ func TestANodeIsTheMachinesThatOthersThanTheMachineSayItIs(t *testing.T) {
 		"a Node whose UUID the board makes up, at the address":    {[]Identity{w1}, []Node{{Name: "host-1", SystemUUID: "machine-id", Addresses: []string{"10.0.0.1"}}}, map[string]string{"w-1": "host-1"}, ""},
 		"a Node without a UUID of the declared host name":         {[]Identity{machine("w-1", "host-1", "w-1.example.com", "host-1")}, []Node{{Name: "host-1"}}, map[string]string{"w-1": "host-1"}, ""},
 		"a Node without a UUID of a name that nobody vouches for": {[]Identity{machine("w-1", "host-1", "w-1.example.com")}, []Node{{Name: "host-1", Addresses: []string{"10.0.0.1"}}}, map[string]string{}, "give that name in spec.hostname"},
-		"an address is the same however it is written":            {[]Identity{machine("w-1", "host-1", "FD00:0::1")}, []Node{{Name: "host-1", Addresses: []string{"fd00::1"}}}, map[string]string{"w-1": "host-1"}, ""},
-		"a machine that isn't called anything":                    {[]Identity{machine("w-1", "", "")}, []Node{{Name: ""}, {Name: "x"}}, map[string]string{}, ""},
+		"of two that bear names of a machine, the one at its address": {[]Identity{{Name: "w-1", SameUUID: func(string) bool { return false }, Names: []string{"one", "two"}, Declared: []string{"10.0.0.1"}}},
+			[]Node{{Name: "one", Addresses: []string{"10.9.9.9"}}, {Name: "two", Addresses: []string{"10.0.0.1"}}}, map[string]string{"w-1": "two"}, ""},
+		"an address is the same however it is written": {[]Identity{machine("w-1", "host-1", "FD00:0::1")}, []Node{{Name: "host-1", Addresses: []string{"fd00::1"}}}, map[string]string{"w-1": "host-1"}, ""},
+		"a machine that isn't called anything":         {[]Identity{machine("w-1", "", "")}, []Node{{Name: ""}, {Name: "x"}}, map[string]string{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
