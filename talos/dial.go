@@ -143,9 +143,14 @@ func Routed(ctx context.Context) string {
 	return ""
 }
 
+// lookAgain is how long a change of a channel's state is waited for before the state is looked at again.
+const lookAgain = 50 * time.Millisecond
+
+// awaitReady waits until the channel is there. A connection that came and went while nobody looked leaves the channel idle, as it was before,
+// with no change to wait for: it is told to connect again, which it may not, and fails.
 func awaitReady(ctx context.Context, channel *grpc.ClientConn, conn *watchedConn) error {
-	channel.Connect()
 	for {
+		channel.Connect()
 		state := channel.GetState()
 		switch state {
 		case connectivity.Ready:
@@ -156,7 +161,10 @@ func awaitReady(ctx context.Context, channel *grpc.ClientConn, conn *watchedConn
 			}
 			return errors.New("the server doesn't speak the Talos API")
 		}
-		if !channel.WaitForStateChange(ctx, state) {
+		waiting, done := context.WithTimeout(ctx, lookAgain)
+		channel.WaitForStateChange(waiting, state)
+		done()
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}

@@ -1,9 +1,11 @@
 package talos
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -206,4 +208,34 @@ func TestWithoutABundleOnlyMaintenanceIsReached(t *testing.T) {
 	require.ErrorContains(t, err, "bundle isn't open")
 	observation := client.Observe(soon(t), maintenanceNode(t).target)
 	require.Equal(t, ModeMaintenance, observation.Mode)
+}
+
+// brief is a connection whose other end says what a gRPC server says first, and is gone.
+type brief struct {
+	net.Conn
+	words *bytes.Reader
+}
+
+func (b brief) Read(p []byte) (int, error)     { return b.words.Read(p) }
+func (brief) Write(p []byte) (int, error)      { return len(p), nil }
+func (brief) Close() error                     { return nil }
+func (brief) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 50000} }
+func (brief) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 40000} }
+func (brief) SetDeadline(time.Time) error      { return nil }
+func (brief) SetReadDeadline(time.Time) error  { return nil }
+func (brief) SetWriteDeadline(time.Time) error { return nil }
+
+func TestAConnectionThatCameAndWentIsNotWaitedFor(t *testing.T) {
+	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0} // an empty SETTINGS frame (RFC 9113, section 6.5)
+	for range 500 {
+		conn := &watchedConn{Conn: brief{words: bytes.NewReader(settings)}}
+		channel, err := overConnection(conn)
+		require.NoError(t, err)
+		err = awaitReady(soon(t), channel, conn)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+		}
+		require.NoError(t, channel.Close())
+	}
 }

@@ -230,6 +230,7 @@ func TestWhatIsReadAcrossTwoBootsIsNotPutTogether(t *testing.T) {
 	require.Empty(t, o.BootID)
 	require.Empty(t, o.UUID)
 	require.Equal(t, "it went away while it was looked at: cp-1: reading its stage: the connection broke", o.Problem)
+	<-restarted
 	n.members = nil
 	require.Empty(t, client.Observe(soon(t), n.target).Problem)
 }
