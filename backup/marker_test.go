@@ -46,7 +46,7 @@ func TestAWriteOfTheMarkerWhoseAnswerIsLostIsFoundByItsNonce(t *testing.T) {
 		"it was done":                         {storetest.LostReply, true},
 		"it was done, and a copy was refused": {storetest.ConflictAfterEffect, true},
 		"it never arrived":                    {storetest.LostRequest, false},
-		"it comes a moment later":             {storetest.LateRequest, true},
+		"it comes after it was read back":     {storetest.LateRequest, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := storetest.NewFaulty(storetest.NewMemory(), func(c storetest.Call) storetest.Fault {

@@ -250,6 +250,8 @@ func TestAnEventWhoseAnswerIsLostIsNotWrittenTwice(t *testing.T) {
 		for range 3 {
 			require.NoError(t, cluster.AppendAudit(t.Context(), statefile.Event{Action: "Test"}))
 		}
+		now = storetest.None
+		require.NoError(t, cluster.FlushAudit(t.Context()))
 		require.Len(t, requireWholeAudit(t, store), 4)
 		require.Contains(t, store.Snapshot(), event(4))
 	}

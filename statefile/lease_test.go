@@ -291,24 +291,24 @@ func TestARenewalWhoseAnswerIsLostCountsFromItsStart(t *testing.T) {
 
 func TestAnEarlierRenewalThatComesLateTakesNothingAway(t *testing.T) {
 	clocks, memory := newHandClocks(), storetest.NewMemory()
-	var delayed func()
-	delay := false
-	lease := newLease(t, &delayingStore{Store: memory, delay: func(put func()) bool {
-		if !delay {
-			return false
+	late := false
+	lease := newLease(t, storetest.NewFaulty(memory, func(call storetest.Call) storetest.Fault {
+		if late && call.Op == storetest.Put {
+			late = false
+			return storetest.LateRequest
 		}
-		delayed, delay = put, false
-		return true
-	}}, "first", clocks)
+		return storetest.None
+	}), "first", clocks)
 	tick(t, lease)
 	clocks.run(statefile.LeaseRenew)
-	delay = true
+	late = true
+	before := memory.Snapshot()
 	_, err := lease.Tick(t.Context())
 	require.ErrorIs(t, err, statefile.ErrUnacknowledged)
+	require.Equal(t, before, memory.Snapshot(), "the renewal is on its way still")
 	clocks.run(statefile.LeaseRenew)
 	age, _ := lease.Age()
 	require.Equal(t, 2*statefile.LeaseRenew, age, "it counts from the last that is known to have succeeded")
-	delayed()
 	tick(t, lease)
 	requireHeld(t, lease, true)
 	age, _ = lease.Age()

@@ -56,7 +56,7 @@ func TestABeginningWhoseAnswerIsLostIsReadBack(t *testing.T) {
 		again bool
 	}{
 		{"it was done", storetest.LostReply, false}, {"it was done twice", storetest.ConflictAfterEffect, false},
-		{"it was not done", storetest.LostRequest, true}, {"it is done later", storetest.LateRequest, false},
+		{"it was not done", storetest.LostRequest, true}, {"it is done later", storetest.LateRequest, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inner := storetest.NewMemory()

@@ -32,7 +32,8 @@ type Call struct {
 // Fault is what befalls a call.
 type Fault int
 
-// The faults. Those that suit a write only are None for a read, and the other way round.
+// The faults. One that doesn't suit a call is None for it. A deletion has no answer that its caller must tell apart from a lost one:
+// where one is lost, it is ErrUnavailable.
 const (
 	// None: nothing.
 	None Fault = iota
@@ -40,15 +41,16 @@ const (
 	LostRequest
 	// LostReply: a write is done, and its answer never comes (ErrUnacknowledged).
 	LostReply
-	// LateRequest: a write gets no answer now (ErrUnacknowledged), and reaches the store before the next call but one.
+	// LateRequest: a write gets no answer (ErrUnacknowledged), and reaches the store after the next call: who reads it back at once doesn't
+	// see it, and who writes anew finds it there.
 	LateRequest
 	// ConflictAfterEffect: a write is done, and a copy of its request that came later was answered (ErrConflict).
 	ConflictAfterEffect
 	// Unavailable: 503. A read was not answered; a write was not done, but nobody can know (ErrUnacknowledged).
 	Unavailable
-	// ShortRead: the content came up short (ErrUnavailable), or the listing broke off.
+	// ShortRead: the content came up short, or the listing broke off after its first object (ErrUnavailable).
 	ShortRead
-	// StaleList: the listing does not show what was last put.
+	// StaleList: the listing does not show what was last put, also where its answer was lost.
 	StaleList
 	// CrashBefore: the process dies before the call; this one and all later ones return ErrCrashed.
 	CrashBefore
@@ -68,7 +70,13 @@ type Faulty struct {
 	n       int
 	crashed bool
 	lastPut string
-	late    []func()
+	late    []lateWrite
+}
+
+// lateWrite is a write on its way, which comes before the call with the number before.
+type lateWrite struct {
+	before int
+	write  func()
 }
 
 // NewFaulty wraps a store. Decide says for each call what befalls it; it may be nil.
@@ -107,30 +115,50 @@ func (f *Faulty) Calls() int {
 }
 
 // begin counts a call and finds its fault.
-func (f *Faulty) begin(op Op, key string) (Fault, error) {
+func (f *Faulty) begin(op Op, key string) (n int, fault Fault, err error) {
 	f.mu.Lock()
 	f.n++
 	call := Call{N: f.n, Op: op, Key: key}
 	crashed := f.crashed
-	var due []func()
-	if !crashed {
-		due, f.late = f.late, nil
-	}
 	f.mu.Unlock()
 	if crashed {
-		return None, ErrCrashed
+		return call.N, None, ErrCrashed
 	}
-	defer func() {
-		for _, write := range due {
-			write()
-		}
-	}()
-	fault := f.decide(call)
+	f.arrive(call.N)
+	fault = f.decide(call)
 	if fault == CrashBefore {
 		f.crash()
-		return None, ErrCrashed
+		return call.N, None, ErrCrashed
 	}
-	return fault, nil
+	return call.N, fault, nil
+}
+
+// arrive lets the writes come that are to be there before the nth call.
+func (f *Faulty) arrive(n int) {
+	f.mu.Lock()
+	var due []lateWrite
+	f.late = slices.DeleteFunc(f.late, func(one lateWrite) bool {
+		if one.before > n {
+			return false
+		}
+		due = append(due, one)
+		return true
+	})
+	f.mu.Unlock()
+	for _, one := range due {
+		one.write()
+	}
+}
+
+// put writes, and remembers what a stale listing doesn't show.
+func (f *Faulty) put(ctx context.Context, key string, data []byte, cond statefile.If) (string, error) {
+	etag, err := f.Store.Put(ctx, key, data, cond)
+	if err == nil {
+		f.mu.Lock()
+		f.lastPut = key
+		f.mu.Unlock()
+	}
+	return etag, err
 }
 
 func (f *Faulty) crash() {
@@ -141,7 +169,7 @@ func (f *Faulty) crash() {
 
 // Get implements statefile.Store.
 func (f *Faulty) Get(ctx context.Context, key, known string) (*statefile.Object, error) {
-	fault, err := f.begin(Get, key)
+	_, fault, err := f.begin(Get, key)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +187,7 @@ func (f *Faulty) Get(ctx context.Context, key, known string) (*statefile.Object,
 
 // Put implements statefile.Store.
 func (f *Faulty) Put(ctx context.Context, key string, data []byte, cond statefile.If) (string, error) {
-	fault, err := f.begin(Put, key)
+	n, fault, err := f.begin(Put, key)
 	if err != nil {
 		return "", err
 	}
@@ -170,29 +198,26 @@ func (f *Faulty) Put(ctx context.Context, key string, data []byte, cond statefil
 	case LateRequest:
 		f.mu.Lock()
 		data := slices.Clone(data)
-		f.late = append(f.late, func() { _, _ = f.Store.Put(context.WithoutCancel(ctx), key, data, cond) })
+		f.late = append(f.late, lateWrite{before: n + 2, write: func() { _, _ = f.put(context.WithoutCancel(ctx), key, data, cond) }})
 		f.mu.Unlock()
 		return "", lost
 	case LostReply:
-		_, _ = f.Store.Put(ctx, key, data, cond)
+		_, _ = f.put(ctx, key, data, cond)
 		return "", lost
 	case ConflictAfterEffect:
-		_, _ = f.Store.Put(ctx, key, data, cond)
+		_, _ = f.put(ctx, key, data, cond)
 		return "", fmt.Errorf("writing %s: %w", key, statefile.ErrConflict)
 	case CrashAfter:
-		_, _ = f.Store.Put(ctx, key, data, cond)
+		_, _ = f.put(ctx, key, data, cond)
 		f.crash()
 		return "", ErrCrashed
 	}
-	f.mu.Lock()
-	f.lastPut = key
-	f.mu.Unlock()
-	return f.Store.Put(ctx, key, data, cond)
+	return f.put(ctx, key, data, cond)
 }
 
 // Delete implements statefile.Store.
 func (f *Faulty) Delete(ctx context.Context, key string) error {
-	fault, err := f.begin(Delete, key)
+	_, fault, err := f.begin(Delete, key)
 	if err != nil {
 		return err
 	}
@@ -212,13 +237,27 @@ func (f *Faulty) Delete(ctx context.Context, key string) error {
 
 // List implements statefile.Store.
 func (f *Faulty) List(ctx context.Context, prefix, after string, fn func(statefile.ObjectInfo) error) error {
-	fault, err := f.begin(List, prefix)
+	_, fault, err := f.begin(List, prefix)
 	if err != nil {
 		return err
 	}
+	brokeOff := fmt.Errorf("listing %s: %w: it broke off", prefix, statefile.ErrUnavailable)
 	switch fault {
-	case Unavailable, ShortRead:
-		return fmt.Errorf("listing %s: %w: it broke off", prefix, statefile.ErrUnavailable)
+	case Unavailable:
+		return fmt.Errorf("listing %s: %w: it answered 503", prefix, statefile.ErrUnavailable)
+	case ShortRead:
+		shown := false
+		err := f.Store.List(ctx, prefix, after, func(info statefile.ObjectInfo) error {
+			if shown {
+				return brokeOff
+			}
+			shown = true
+			return fn(info)
+		})
+		if err == nil {
+			return brokeOff
+		}
+		return err
 	case CrashAfter:
 		f.crash()
 		return ErrCrashed

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -77,7 +78,16 @@ func testReadBack(t *testing.T, store statefile.Store) {
 		require.Equal(t, data, string(object.Data))
 		require.Equal(t, etag, object.ETag)
 		require.False(t, object.Modified.IsZero())
+		require.Equal(t, etag, put(t, store, "prod/state.json", data, statefile.If{}), "equal content has an equal ETag")
 	}
+	data := []byte("mine")
+	_, err := store.Put(t.Context(), "prod/state.json", data, statefile.If{})
+	require.NoError(t, err)
+	clear(data)
+	object, err := store.Get(t.Context(), "prod/state.json", "")
+	require.NoError(t, err)
+	clear(object.Data)
+	require.Equal(t, "mine", read(t, store, "prod/state.json"), "what was written, and what was read, is the caller's")
 }
 
 func testAbsent(t *testing.T, store statefile.Store) {
@@ -147,11 +157,12 @@ func testCreateRace(t *testing.T, store statefile.Store) {
 
 func testNoLostUpdate(t *testing.T, store statefile.Store) {
 	const writers, each = 4, 10
+	const mostLost = 1000 // each conflict is another's success, where the store doesn't invent them
 	put(t, store, "count.json", "0 start", statefile.IfAbsent())
 	var group sync.WaitGroup
 	for writer := range writers {
 		group.Go(func() {
-			for i := 0; i < each; {
+			for i, lost := 0, 0; i < each; {
 				object, err := store.Get(t.Context(), "count.json", "")
 				if err != nil {
 					t.Errorf("reading: %v", err)
@@ -160,8 +171,14 @@ func testNoLostUpdate(t *testing.T, store statefile.Store) {
 				before, _, _ := strings.Cut(string(object.Data), " ")
 				n, _ := strconv.Atoi(before)
 				_, err = store.Put(t.Context(), "count.json", fmt.Appendf(nil, "%d %d-%d", n+1, writer, i), statefile.IfMatch(object.ETag))
-				if err == nil {
+				switch {
+				case err == nil:
 					i++
+				case !errors.Is(err, statefile.ErrConflict) || lost == mostLost:
+					t.Errorf("writing, after %d conflicts: %v", lost, err)
+					return
+				default:
+					lost++
 				}
 			}
 		})
@@ -217,14 +234,18 @@ func testList(t *testing.T, store statefile.Store) {
 	require.Equal(t, []string{"a.json", "a/audit/0000000001.json", "a/audit/0000000002.json", "a/state.json", "ab/state.json", "b/state.json"},
 		list(t, store, "", ""))
 	require.Equal(t, []string{"a/audit/0000000001.json", "a/audit/0000000002.json", "a/state.json"}, list(t, store, "a/", ""))
+	require.Equal(t, []string{"a/state.json", "ab/state.json"}, list(t, store, "a", "a/audit/0000000003.json"))
 	require.Equal(t, []string{"a/audit/0000000002.json"}, list(t, store, "a/audit/", "a/audit/0000000001.json"))
 	require.Empty(t, list(t, store, "a/inbox/", ""))
 	require.Empty(t, list(t, store, "c/", ""))
 
 	stop := fmt.Errorf("enough")
 	seen := 0
-	err := store.List(t.Context(), "", "", func(info statefile.ObjectInfo) error {
+	first, err := store.Get(t.Context(), "a.json", "")
+	require.NoError(t, err)
+	err = store.List(t.Context(), "", "", func(info statefile.ObjectInfo) error {
 		require.Equal(t, int64(len(info.Key)), info.Size)
+		require.Contains(t, []string{"", first.ETag}, info.ETag)
 		require.False(t, info.Modified.IsZero())
 		seen++
 		return stop
@@ -274,12 +295,18 @@ func testBadKeys(t *testing.T, store statefile.Store) {
 }
 
 func testEndedContext(t *testing.T, store statefile.Store) {
+	put(t, store, "there.json", "x", statefile.If{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := store.Put(ctx, "a.json", []byte("x"), statefile.If{})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, statefile.ErrUnacknowledged, "nothing was sent, and that is known")
-	_, err = store.Get(ctx, "a.json", "")
+	_, err = store.Get(ctx, "there.json", "")
 	require.Error(t, err)
-	require.Empty(t, list(t, store, "", ""))
+	require.Error(t, store.Delete(ctx, "there.json"))
+	require.Error(t, store.List(ctx, "", "", func(statefile.ObjectInfo) error {
+		t.Error("it shows an object")
+		return nil
+	}))
+	require.Equal(t, []string{"there.json"}, list(t, store, "", ""))
 }
