@@ -93,6 +93,10 @@ func adoptEtcd(in *Input, next *statefile.State, etcd etcdView) {
 
 // unmanaged is the verdict on a machine that the state knows and Git doesn't.
 func unmanaged(name string, memory *statefile.MachineState) verdict {
+	if first, uuid, aside := strings.Cut(name, asideMark); aside {
+		return verdict{"Unmanaged", fmt.Sprintf("the machine %s, which was %s (%s) before another one got that name, was not removed: it runs on as it is; to remove it, put "+
+			"its YAML back under a name of its own and run ichor run-op node remove with that, or remove it by hand", uuid, first, memory.Address)}
+	}
 	return verdict{"Unmanaged", fmt.Sprintf("%s (%s) is no longer in Git and was not removed: it runs on as it is; to remove it, put its "+
 		"YAML back and run ichor run-op node remove %s, or remove it by hand", name, memory.Address, name)}
 }

@@ -53,7 +53,7 @@ func (d *decision) prepare() {
 	if d.next.Machines == nil {
 		d.next.Machines = map[string]*statefile.MachineState{}
 	}
-	d.follow()
+	d.nameMachines()
 	for _, m := range d.in.Cluster.Machines {
 		if d.next.Machines[m.Metadata.Name] == nil {
 			d.next.Machines[m.Metadata.Name] = &statefile.MachineState{}
@@ -68,7 +68,7 @@ func (d *decision) prepare() {
 		if d.in.Cluster.Machine(name) != nil || operatedOn(d.next, name) {
 			continue
 		}
-		if memory.Removed || !memory.Managed && memory.ConfigSentFor == "" && memory.MemberID == "" {
+		if forgettable(memory) {
 			delete(d.next.Machines, name)
 		}
 	}
@@ -80,59 +80,6 @@ func operatedOn(s *statefile.State, name string) bool {
 	return slices.ContainsFunc(s.Operations, func(op *statefile.OperationState) bool {
 		return op.Target == name && (op.Phase == statefile.OperationRunning || op.Phase == statefile.OperationPaused)
 	})
-}
-
-// follow lets what is remembered of a machine go with it where Git gave it another name: the UUID says which machine is meant,
-// and under a new name it must be neither configured once more for an approval that is used, nor somebody else's.
-func (d *decision) follow() {
-	renamed := false
-	for _, m := range d.in.Cluster.Machines {
-		name := m.Metadata.Name
-		if had := d.next.Machines[name]; had != nil && (had.Managed || had.ConfigSentFor != "" || had.MemberID != "") {
-			continue
-		}
-		for old, memory := range d.next.Machines {
-			if d.in.Cluster.Machine(old) == nil && !memory.Removed && memory.UUID != "" && strings.EqualFold(memory.UUID, m.Spec.UUID) {
-				rename(d.next, old, name)
-				renamed = true
-				break
-			}
-		}
-	}
-	if renamed {
-		d.in.State = cloneState(d.next)
-	}
-}
-
-// rename gives a machine another name everywhere in a state.
-func rename(s *statefile.State, old, name string) {
-	s.Machines[name] = s.Machines[old]
-	delete(s.Machines, old)
-	to := func(at *string) {
-		if *at == old {
-			*at = name
-		}
-	}
-	if s.Intent != nil {
-		to(&s.Intent.Machine)
-		to(&s.Intent.Carrier)
-	}
-	if s.Bootstrap != nil {
-		to(&s.Bootstrap.Machine)
-	}
-	if s.Rollout != nil {
-		to(&s.Rollout.Machine)
-	}
-	for n := range s.Cordons {
-		to(&s.Cordons[n].Machine)
-	}
-	for _, join := range s.Joins {
-		to(&join.Machine)
-	}
-	if join := s.Joins[machineKey(old)]; join != nil {
-		delete(s.Joins, machineKey(old))
-		s.Joins[machineKey(name)] = join
-	}
 }
 
 // decide fills the plan. Each step that stops says so and returns; what comes after it in the order is not looked at.

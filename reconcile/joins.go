@@ -188,11 +188,11 @@ func mendStaleName(in *Input, next *statefile.State, etcd etcdView, says map[str
 }
 
 // claimed names another machine that a member may be of, by its name or by what the state remembers: machines may have swapped
-// their addresses.
+// their addresses. Of a machine that another one took the place of, nothing runs at the address any more.
 func claimed(in *Input, next *statefile.State, name string, member talos.EtcdMember) string {
 	for _, other := range controlPlaneNames(in) {
 		memory := next.Machines[other]
-		if other != name && (strings.EqualFold(in.hostname(other), member.Name) || memory != nil && memory.MemberID == hexID(member.ID)) {
+		if other != name && !tookPlace(in, name, other) && (strings.EqualFold(in.hostname(other), member.Name) || memory != nil && memory.MemberID == hexID(member.ID)) {
 			return other
 		}
 	}

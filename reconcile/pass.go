@@ -242,6 +242,7 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 		return Cluster{}, nil, w.gone(ctx, state)
 	}
 	next := cloneState(state)
+	setAside(next, desired) // before it is asked since when a machine is approved
 	next.Revision.Observed, next.Revision.Problem, next.Revision.NotYet = head.Commit, gitProblem, result.notYet
 	next.Revision.Refused, next.Revision.Verified = nil, result.verified
 	if len(result.refused) > 0 {

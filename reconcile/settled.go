@@ -62,6 +62,7 @@ func unpaused(annotations map[string]string) map[string]string {
 
 // Approve notes when machines were approved of which neither Git nor the state says it: at that time. The agent takes the commit's.
 func Approve(s *statefile.State, c Cluster, at time.Time) {
+	setAside(s, c)
 	for _, m := range c.Machines {
 		if !m.Spec.Approved || m.Spec.ApprovalDecision != nil && !m.Spec.ApprovalDecision.At.IsZero() {
 			continue
