@@ -61,7 +61,8 @@ TalosMachine for it: its UUID, the fingerprint of its certificate, and its disks
 Nothing proves who answers at such an address. Compare the fingerprint with the one on the machine's console before you
 approve it; it is another one after each boot.
 
-What takes no connection in time, or takes one and tells nothing, is asked once more (of a large network only what took one).
+What takes no connection in time, or takes one and tells nothing, is asked once more. Of what took none that is left out where it would take
+more than three minutes, as in a network larger than a /20, and is said then; --parallel 1024 has time for the largest.
 
 It ends with 0 when a machine was found and 1 when none was.`,
 		Example: "  ichor discover 10.0.0.0/24\n  ichor discover 10.0.0.11 10.0.0.12 --cluster prod --role controlplane > machines.yaml",
@@ -109,7 +110,7 @@ func (a *app) runDiscover(ctx context.Context, f *discoverFlags, args []string) 
 
 // askAll asks every address and gives the machines in maintenance mode, in the order of their addresses.
 func (a *app) askAll(ctx context.Context, f *discoverFlags, list []addresses.Address) ([]discoveredMachine, error) {
-	answers, err := a.askTwice(ctx, f.parallel, list, func(address string) talos.Observation { return a.ask(ctx, f.timeout, address) })
+	answers, once, err := a.askTwice(ctx, f, list, func(address string) talos.Observation { return a.ask(ctx, f.timeout, address) })
 	if err != nil {
 		return nil, err
 	}
@@ -133,49 +134,79 @@ func (a *app) askAll(ctx context.Context, f *discoverFlags, list []addresses.Add
 		found = append(found, a.describe(where, answer))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.err, "%s took no connection within %s: nothing is there, or it is slow; --timeout gives it longer\n", addressCount(silent), f.timeout)
+		fmt.Fprintln(a.err, f.silentText(silent, once))
 	}
 	return found, nil
 }
 
-// fewSilent is of how many addresses at most the silent ones are asked once more: of a larger network most are nobody's, and each takes the whole timeout.
-const fewSilent = 1024
-
-// askTwice asks every address, and those once more that a busy machine or network may have kept from answering.
-func (a *app) askTwice(ctx context.Context, parallel int, list []addresses.Address, ask func(address string) talos.Observation) ([]talos.Observation, error) {
-	answers := make([]talos.Observation, len(list))
-	due := make([]int, len(list))
-	for i := range due {
-		due[i] = i
+// silentText says how many addresses of networks took no connection.
+func (f *discoverFlags) silentText(silent int, once bool) string {
+	text := fmt.Sprintf("%s took no connection within %s", addressCount(silent), f.timeout)
+	if once {
+		return text + fmt.Sprintf(" and were asked only once, since asking them again takes %s: nothing is there, or they are slow; "+
+			"--parallel asks more at once, and --timeout gives them longer", f.duration(silent))
 	}
-	for range 2 {
-		var asked atomic.Int64
-		done := make(chan struct{})
-		reported := a.reportProgress(done, &asked, len(due))
-		var group errgroup.Group
-		group.SetLimit(parallel)
-		for _, i := range due {
-			if ctx.Err() != nil {
-				break
-			}
-			group.Go(func() error {
-				answers[i] = ask(list[i].Text)
-				asked.Add(1)
-				return nil
-			})
+	return text + ", asked twice: nothing is there, or it is slow; --timeout gives it longer"
+}
+
+// againAtMost is how long it may take to ask those once more that took no connection. In a large network most are nobody's, and each takes the whole
+// timeout; by default there is time for a /20.
+const againAtMost = 3 * time.Minute
+
+// duration is how long it takes to ask addresses that all are silent.
+func (f *discoverFlags) duration(silent int) time.Duration {
+	return time.Duration((silent+f.parallel-1)/f.parallel) * f.timeout
+}
+
+// askTwice asks every address, and those once more that a busy machine or network may have kept from answering. It says whether those of a network that
+// took no connection were asked only once, since there are so many of them.
+func (a *app) askTwice(ctx context.Context, f *discoverFlags, list []addresses.Address, ask func(address string) talos.Observation) (answers []talos.Observation, once bool, err error) {
+	answers = make([]talos.Observation, len(list))
+	all := make([]int, len(list))
+	for i := range all {
+		all[i] = i
+	}
+	if err := a.askEach(ctx, f.parallel, list, all, "", answers, ask); err != nil {
+		return nil, false, err
+	}
+	silent := func(i int) bool { return answers[i].Problem == noneInTime && !list[i].Named }
+	due := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !mayAnswerYet(answers[i]) })
+	count := 0
+	for _, i := range due {
+		if silent(i) {
+			count++
 		}
-		_ = group.Wait()
-		close(done)
-		<-reported
+	}
+	if once = f.duration(count) > againAtMost; once {
+		due = slices.DeleteFunc(due, silent)
+	}
+	return answers, once, a.askEach(ctx, f.parallel, list, due, " once more", answers, ask)
+}
+
+// askEach asks those of a list that are due, and says how far it is.
+func (a *app) askEach(ctx context.Context, parallel int, list []addresses.Address, due []int, again string, answers []talos.Observation, ask func(address string) talos.Observation) error {
+	var asked atomic.Int64
+	done := make(chan struct{})
+	reported := a.reportProgress(done, &asked, len(due), again)
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for _, i := range due {
 		if ctx.Err() != nil {
-			return nil, cannot(fmt.Errorf("it was stopped after %d of %s", asked.Load(), addressCount(len(due))), "")
+			break
 		}
-		large := len(due) > fewSilent
-		due = slices.DeleteFunc(due, func(i int) bool {
-			return !mayAnswerYet(answers[i]) || large && answers[i].Problem == noneInTime && !list[i].Named
+		group.Go(func() error {
+			answers[i] = ask(list[i].Text)
+			asked.Add(1)
+			return nil
 		})
 	}
-	return answers, nil
+	_ = group.Wait()
+	close(done)
+	<-reported
+	if ctx.Err() != nil {
+		return cannot(fmt.Errorf("it was stopped after %d of %s were asked%s", asked.Load(), addressCount(len(due)), again), "")
+	}
+	return nil
 }
 
 // mayAnswerYet says whether an address is worth another try: it took a connection and told nothing of use, or took none in time. One that
@@ -341,7 +372,7 @@ func notes(m discoveredMachine) []string {
 
 // reportProgress says every two seconds how far it is: on one line of a terminal, on lines of their own elsewhere. The channel
 // that it gives is closed once it has said its last word after done.
-func (a *app) reportProgress(done <-chan struct{}, asked *atomic.Int64, all int) <-chan struct{} {
+func (a *app) reportProgress(done <-chan struct{}, asked *atomic.Int64, all int, again string) <-chan struct{} {
 	finished := make(chan struct{})
 	ticker := a.clock.NewTicker(2 * time.Second)
 	go func() {
@@ -358,9 +389,9 @@ func (a *app) reportProgress(done <-chan struct{}, asked *atomic.Int64, all int)
 			case <-ticker.C():
 				said = true
 				if a.interactive {
-					fmt.Fprintf(a.err, "\r\x1b[Kasked %d of %d addresses", asked.Load(), all)
+					fmt.Fprintf(a.err, "\r\x1b[Kasked %d of %d addresses%s", asked.Load(), all, again)
 				} else {
-					fmt.Fprintf(a.err, "asked %d of %d addresses\n", asked.Load(), all)
+					fmt.Fprintf(a.err, "asked %d of %d addresses%s\n", asked.Load(), all, again)
 				}
 			}
 		}

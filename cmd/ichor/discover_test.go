@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
@@ -31,7 +32,7 @@ func TestAnAddressIsAskedOnceMoreWhereItMayAnswerYet(t *testing.T) {
 			a := &app{terminal: &terminal{err: io.Discard}, clock: clock.RealClock{}}
 			var mu sync.Mutex
 			asked := map[string]int{}
-			answers, err := a.askTwice(t.Context(), 4, []addresses.Address{{Text: "10.0.0.1"}, {Text: "10.0.0.2"}}, func(address string) talos.Observation {
+			answers, _, err := a.askTwice(t.Context(), &discoverFlags{timeout: time.Second, parallel: 4}, []addresses.Address{{Text: "10.0.0.1"}, {Text: "10.0.0.2"}}, func(address string) talos.Observation {
 				mu.Lock()
 				defer mu.Unlock()
 				if asked[address]++; address == "10.0.0.1" && asked[address] == 1 {
@@ -48,31 +49,55 @@ func TestAnAddressIsAskedOnceMoreWhereItMayAnswerYet(t *testing.T) {
 	}
 }
 
-func TestOfALargeNetworkOnlyWhatTookAConnectionIsAskedOnceMore(t *testing.T) {
-	a := &app{terminal: &terminal{err: io.Discard}, clock: clock.RealClock{}}
-	list := make([]addresses.Address, fewSilent+1)
-	for i := range list {
-		list[i].Text = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+func TestTheSilentOfANetworkAreAskedOnceMoreWhereThereIsTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		addresses, parallel int
+		timeout             time.Duration
+		times               int
+	}{
+		"a /20":                                {4094, 64, 2 * time.Second, 2},
+		"a /19":                                {8190, 64, 2 * time.Second, 1},
+		"a /19, of which more are asked":       {8190, 128, 2 * time.Second, 2},
+		"a /16":                                {65534, 64, 2 * time.Second, 1},
+		"a /16, of which as many as may be":    {65534, 1024, 2 * time.Second, 2},
+		"a /22 whose addresses are given 15 s": {1022, 64, 15 * time.Second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &app{terminal: &terminal{err: io.Discard}, clock: clock.RealClock{}}
+			list := make([]addresses.Address, test.addresses)
+			for i := range list {
+				list[i].Text = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+			}
+			list[7].Named = true
+			var mu sync.Mutex
+			asked := map[string]int{}
+			f := &discoverFlags{timeout: test.timeout, parallel: test.parallel}
+			_, once, err := a.askTwice(t.Context(), f, list, func(address string) talos.Observation {
+				mu.Lock()
+				defer mu.Unlock()
+				asked[address]++
+				if address == "10.0.0.9" {
+					return talos.Observation{Problem: "the connection broke"}
+				}
+				return talos.Observation{Problem: noneInTime}
+			})
+			require.NoError(t, err)
+			require.Equal(t, test.times == 1, once)
+			require.Len(t, asked, len(list))
+			for address, times := range asked {
+				want := test.times
+				if address == "10.0.0.7" || address == "10.0.0.9" {
+					want = 2 // it was named, or took a connection
+				}
+				require.Equal(t, want, times, address)
+			}
+		})
 	}
-	list[7].Named = true
-	var mu sync.Mutex
-	asked := map[string]int{}
-	_, err := a.askTwice(t.Context(), 8, list, func(address string) talos.Observation {
-		mu.Lock()
-		defer mu.Unlock()
-		asked[address]++
-		if address == "10.0.0.9" {
-			return talos.Observation{Problem: "the connection broke"}
-		}
-		return talos.Observation{Problem: noneInTime}
-	})
-	require.NoError(t, err)
-	require.Len(t, asked, len(list))
-	for address, times := range asked {
-		want := 1
-		if address == "10.0.0.7" || address == "10.0.0.9" {
-			want = 2
-		}
-		require.Equal(t, want, times, address)
-	}
+}
+
+func TestThatTheSilentWereAskedOnlyOnceIsSaidWithTheWayOut(t *testing.T) {
+	f := &discoverFlags{timeout: 2 * time.Second, parallel: 64}
+	require.Equal(t, "8188 addresses took no connection within 2s and were asked only once, since asking them again takes 4m16s: nothing is there, or they are slow; "+
+		"--parallel asks more at once, and --timeout gives them longer", f.silentText(8188, true))
+	require.Equal(t, "1 address took no connection within 2s, asked twice: nothing is there, or it is slow; --timeout gives it longer", f.silentText(1, false))
 }
