@@ -12,6 +12,7 @@ import (
 	"ichor.maesh.dev/internal/bytesize"
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
 )
 
 // localDataLossAccepted is what a restore must say where pods may run on control planes.
@@ -101,7 +102,21 @@ func (d *description) forecastRestore(restore schema.RestoreOperation) *restoreF
 		}
 	}
 	forecast := forecastRestore(in, restore)
+	d.warnOfSilence(in.Seen)
 	return &forecast
+}
+
+// warnOfSilence names the control planes that the forecast rests on without their having told all.
+func (d *description) warnOfSilence(seen map[string]Seen) {
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		one := seen[name]
+		switch {
+		case one.Mode == talos.ModeUnknown:
+			d.warn("what is said here was decided without an answer of %s (%s); the agent looks again before it begins", name, nameOr(one.Problem, "no answer"))
+		case one.Problem != "":
+			d.warn("what is said here was decided on a part of %s's answer (%s); the agent looks again before it begins", name, one.Problem)
+		}
+	}
 }
 
 // restores says what is restored: the snapshot, and what is known of it.

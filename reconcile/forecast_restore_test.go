@@ -107,6 +107,29 @@ func TestThePlanOfARestoreSaysWhatIsLostAndTheWayOut(t *testing.T) {
 	require.Contains(t, text, "decided when it begins (no control plane answers this machine)")
 }
 
+func TestThePlanOfARestoreNamesTheControlPlanesThatDidNotTellAll(t *testing.T) {
+	const silent, partly = "decided without an answer of cp-3", "decided on a part of cp-3's answer (reading its services: no answer in time)"
+	for name, test := range map[string]struct {
+		change    func(*Seen)
+		want, not string
+	}{
+		"all told all":          {func(*Seen) {}, "", "decided"},
+		"one gave no answer":    {func(seen *Seen) { *seen = Seen{Observation: talos.Observation{Problem: "no answer in time"}} }, silent + " (no answer in time)", "part of"},
+		"one gave no reason":    {func(seen *Seen) { *seen = Seen{} }, silent + " (no answer)", "part of"},
+		"one gave a part of it": {func(seen *Seen) { seen.Problem = "reading its services: no answer in time" }, partly, "without an answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := restorable()
+			s.change("cp-3", test.change)
+			op := &schema.TalosOperation{Metadata: schema.ObjectMeta{Name: "op"}, Spec: s.spec}
+			op.Spec.Kind, op.Spec.ClusterRef.Name = schema.OperationEtcdRestore, "prod"
+			warnings := strings.Join(DescribeRestore(s.in.Cluster, s.next, op, RestoreKnown{Now: s.in.Now, Seen: s.in.Seen}).Warnings, "\n")
+			require.Contains(t, warnings, test.want)
+			require.NotContains(t, strings.ReplaceAll(warnings, "which of the two ways it takes is decided when", ""), test.not)
+		})
+	}
+}
+
 // A worker that was broken into says that it is called like the agent's node, or has its address.
 func TestAMachinesOwnWordDoesNotHideTheOneThatTheAgentRunsOn(t *testing.T) {
 	liar := func(s situation, say func(*talos.Observation)) {

@@ -3,6 +3,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ type Assessment struct {
 	Seen     map[string]Seen
 	// Strangers are machines that discovery knows as control planes and that are none of these, by what they are called, as they answer.
 	Strangers map[string]Seen
+	// Others are the control planes that Git declares and that are none of these, as they answer: not approved, not named, or left out.
+	Others map[string]Seen
 	// Wipe are those whose etcd data may be lost.
 	Wipe []string
 	// Mark is of the state that manages the cluster; empty when it isn't known.
@@ -49,19 +52,28 @@ func Assess(a Assessment) Plan {
 		p.Blockers = append(p.Blockers, "there is no control plane to recover on")
 	}
 	for name, seen := range a.Strangers {
-		switch {
-		case seen.Mode == talos.ModeConfigured && seen.MachineType != "worker":
-			p.Blockers = append(p.Blockers, fmt.Sprintf("discovery knows %s as a control plane, and it answers: it would run the old etcd beside the recovered one; "+
-				"name it as a control plane too, or power it off", name))
-		case seen.Mode == talos.ModeUnknown:
-			p.Warnings = append(p.Warnings, fmt.Sprintf("discovery knows %s as a control plane, and it doesn't answer: if it comes back with the old etcd on it, that lives "+
-				"beside the recovered one; keep it off until it is wiped", name))
-		}
+		p.beside(fmt.Sprintf("discovery knows %s as a control plane", name), seen)
+	}
+	for name, seen := range a.Others {
+		p.beside(fmt.Sprintf("Git declares %s as a control plane, which isn't one of those to recover on", name), seen)
 	}
 	slices.Sort(p.Blockers)
 	slices.Sort(p.Warnings)
 	p.Lines = append(p.Lines, fmt.Sprintf("%s recovers etcd from the snapshot; the others join it, one at a time", p.Target))
 	return p
+}
+
+// beside judges a control plane that is not recovered on, by what it says: it may run the old etcd.
+func (p *Plan) beside(known string, seen Seen) {
+	switch {
+	case seen.Mode == talos.ModeUnknown:
+		p.Warnings = append(p.Warnings, known+", and it doesn't answer: if it comes back with the old etcd on it, that lives beside the recovered one; keep it off until it is wiped")
+	case seen.Mode != talos.ModeConfigured || seen.MachineType == "worker":
+	case seen.Etcd.Data == talos.No:
+		p.Warnings = append(p.Warnings, known+", and it answers and holds no etcd data: it joins the recovered etcd by itself, unless it is powered off")
+	default:
+		p.Blockers = append(p.Blockers, known+", and it answers: it would run the old etcd beside the recovered one; name it as a control plane too, or power it off")
+	}
 }
 
 func (p *Plan) assess(m *Machine, a Assessment) {
@@ -110,27 +122,56 @@ func (p *Plan) assess(m *Machine, a Assessment) {
 	}
 }
 
-// Strangers looks at the machines that discovery lists as control planes and that are none of those that were seen.
-func Strangers(ctx context.Context, nodes Nodes, machines []Machine, seen map[string]Seen) map[string]Seen {
-	known := map[string]bool{}
+// Beside looks at the control planes that are not recovered on: strangers, which discovery lists, and others, which Git declares. One at the address of a
+// machine that is recovered on, or with its UUID, is that machine.
+func Beside(ctx context.Context, nodes Nodes, machines, declared []Machine, seen map[string]Seen) (strangers, others map[string]Seen) {
+	known, uuids := map[string]bool{}, map[string]bool{}
 	for _, m := range machines {
 		known[target(m).Host()] = true
 		for _, address := range seen[m.Name].Addresses {
 			known[address] = true
 		}
+		if uuid := seen[m.Name].UUID; uuid != "" {
+			uuids[strings.ToLower(uuid)] = true
+		}
 	}
-	var others []Machine
+	look := func(beside []Machine) map[string]Seen {
+		found := lookTwice(ctx, nodes, beside)
+		maps.DeleteFunc(found, func(_ string, s Seen) bool { return s.UUID != "" && uuids[strings.ToLower(s.UUID)] })
+		return found
+	}
+	var named, listed []Machine
+	for _, m := range declared {
+		if host := target(m).Host(); !known[host] {
+			known[host] = true
+			named = append(named, Machine{Name: fmt.Sprintf("%s (%s)", m.Name, m.Endpoint), Endpoint: m.Endpoint})
+		}
+	}
+	others = look(named)
+	for _, one := range others {
+		for _, address := range one.Addresses {
+			known[address] = true
+		}
+	}
 	for _, m := range machines {
 		for _, found := range seen[m.Name].Discovery {
 			if found.MachineType == "worker" || len(found.Addresses) == 0 || slices.ContainsFunc(found.Addresses, func(one string) bool { return known[one] }) {
 				continue
 			}
 			address := found.Addresses[0]
-			if parsed, err := netip.ParseAddr(address); err != nil || slices.ContainsFunc(others, func(o Machine) bool { return o.Endpoint == parsed.String() }) {
+			if parsed, err := netip.ParseAddr(address); err != nil || slices.ContainsFunc(listed, func(o Machine) bool { return o.Endpoint == parsed.String() }) {
 				continue
 			}
-			others = append(others, Machine{Name: fmt.Sprintf("%s (%s)", found.Name, address), Endpoint: address})
+			listed = append(listed, Machine{Name: fmt.Sprintf("%s (%s)", found.Name, address), Endpoint: address})
 		}
 	}
-	return LookAt(ctx, nodes, others, nil)
+	return look(listed), others
+}
+
+// lookTwice looks once more at what didn't answer: a single slow answer shall not be taken for a machine that is off.
+func lookTwice(ctx context.Context, nodes Nodes, machines []Machine) map[string]Seen {
+	found := LookAt(ctx, nodes, machines, nil)
+	silent := slices.DeleteFunc(slices.Clone(machines), func(m Machine) bool { return found[m.Name].Mode != talos.ModeUnknown })
+	maps.Copy(found, LookAt(ctx, nodes, silent, nil))
+	return found
 }

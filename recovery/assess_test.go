@@ -1,6 +1,10 @@
 package recovery
 
 import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,6 +94,82 @@ func TestAControlPlaneThatNobodyNamedMayRunTheOldEtcd(t *testing.T) {
 	require.Contains(t, p.Blockers[0], "cp-7 (10.0.0.17)")
 	require.Len(t, p.Warnings, 1)
 	require.Contains(t, p.Warnings[0], "cp-8 (10.0.0.18)")
+}
+
+func TestAControlPlaneThatGitDeclaresAndThatIsNotRecoveredOnMayRunTheOldEtcd(t *testing.T) {
+	worker, waiting := configured(talos.Yes), Seen{}
+	worker.MachineType, waiting.Mode = "worker", talos.ModeMaintenance
+	for name, test := range map[string]struct {
+		seen              Seen
+		blocks, warnsThat string
+	}{
+		"it answers and holds data":                    {configured(talos.Yes), "Git declares cp-9 (10.0.0.19) as a control plane", ""},
+		"it answers, and whether it does is not known": {configured(talos.Unknown), "power it off", ""},
+		"it answers and holds none":                    {configured(talos.No), "", "it joins the recovered etcd by itself"},
+		"it doesn't answer":                            {Seen{}, "", "keep it off until it is wiped"},
+		"it waits for a config":                        {waiting, "", ""},
+		"it is a worker by now":                        {worker, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Assess(Assessment{Machines: []Machine{{Name: "cp-1", Endpoint: "a"}}, Seen: map[string]Seen{"cp-1": configured(talos.No)},
+				Others: map[string]Seen{"cp-9 (10.0.0.19)": test.seen}})
+			for _, one := range []struct {
+				want string
+				got  []string
+			}{{test.blocks, p.Blockers}, {test.warnsThat, p.Warnings}} {
+				if one.want == "" {
+					require.Empty(t, one.got)
+					continue
+				}
+				require.Len(t, one.got, 1)
+				require.Contains(t, one.got[0], one.want)
+			}
+		})
+	}
+}
+
+// addressed are machines at their addresses; each tells at each look what it tells at that one.
+type addressed struct {
+	Nodes
+	mu    sync.Mutex
+	tells map[string][]talos.Observation
+	asked map[string]int
+}
+
+func (a *addressed) Observe(_ context.Context, target talos.Target) talos.Observation {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked[target.Endpoint]++
+	told := a.tells[target.Endpoint]
+	if len(told) == 0 {
+		return talos.Observation{}
+	}
+	a.tells[target.Endpoint] = told[1:]
+	return told[0]
+}
+
+func TestControlPlanesThatAreNotRecoveredOnAreAskedAtTheirAddresses(t *testing.T) {
+	holds := func(uuid string, addresses ...string) talos.Observation {
+		seen := configured(talos.Yes).Observation
+		seen.UUID, seen.Addresses = uuid, addresses
+		return seen
+	}
+	first := Seen{Observation: holds("uuid-1", "10.0.0.11", "10.1.0.11")}
+	first.Discovery = []talos.DiscoveredMember{{Name: "cp-1", Addresses: []string{"10.0.0.11"}}, {Name: "cp-5", Addresses: []string{"10.1.0.15"}},
+		{Name: "cp-7", Addresses: []string{"10.0.0.17"}}}
+	nodes := &addressed{asked: map[string]int{}, tells: map[string][]talos.Observation{
+		"10.0.0.15": {{}, holds("uuid-5", "10.0.0.15", "10.1.0.15")}, // it is slow to answer
+		"10.0.0.16": {holds("UUID-1")},                               // the first one's other address
+		"10.0.0.17": {holds("uuid-7")},
+	}}
+	strangers, others := Beside(t.Context(), nodes, []Machine{{Name: "cp-1", Endpoint: "10.0.0.11"}},
+		[]Machine{{Name: "cp-5", Endpoint: "10.0.0.15"}, {Name: "cp-6", Endpoint: "10.0.0.16"}, {Name: "cp-8", Endpoint: "10.0.0.18"}, {Name: "old", Endpoint: "10.1.0.11"}},
+		map[string]Seen{"cp-1": first})
+	require.Equal(t, []string{"cp-5 (10.0.0.15)", "cp-8 (10.0.0.18)"}, slices.Sorted(maps.Keys(others)))
+	require.Equal(t, "uuid-5", others["cp-5 (10.0.0.15)"].UUID)
+	require.Equal(t, talos.ModeUnknown, others["cp-8 (10.0.0.18)"].Mode)
+	require.Equal(t, []string{"cp-7 (10.0.0.17)"}, slices.Sorted(maps.Keys(strangers)), "cp-5 is known by another of its addresses")
+	require.Equal(t, map[string]int{"10.0.0.15": 2, "10.0.0.16": 1, "10.0.0.17": 1, "10.0.0.18": 2}, nodes.asked)
 }
 
 func TestOnlyTheTargetOfARecoveryThatWasBegunCanNotBeLeftOut(t *testing.T) {

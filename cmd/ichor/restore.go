@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -232,6 +233,17 @@ func (f *restoreFlags) chooseMachines() error {
 		return usageError(errors.New("no control plane is named"), "give --control-plane NAME=ADDRESS for each, or a checkout with --fleet")
 	}
 	return nil
+}
+
+// others are the control planes that the checkout declares and that are not recovered on: not approved, not named, or left out.
+func (f *restoreFlags) others() []recovery.Machine {
+	var others []recovery.Machine
+	for _, name := range slices.Sorted(maps.Keys(f.declared)) {
+		if !slices.ContainsFunc(f.machines, func(m recovery.Machine) bool { return m.Name == name }) {
+			others = append(others, recovery.Machine{Name: name, Endpoint: f.declared[name].Spec.Endpoint})
+		}
+	}
+	return others
 }
 
 func (f *restoreFlags) folders() error {

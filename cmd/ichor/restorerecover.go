@@ -268,7 +268,7 @@ func (r *recoverer) assess(ctx context.Context, assessment recovery.Assessment) 
 	began, said := r.clock.Now(), ""
 	for {
 		assessment.Seen = recovery.LookAt(ctx, r.nodes, r.machines, r.config)
-		assessment.Strangers = recovery.Strangers(ctx, r.nodes, r.machines, assessment.Seen)
+		assessment.Strangers, assessment.Others = recovery.Beside(ctx, r.nodes, r.machines, r.others(), assessment.Seen)
 		plan := recovery.Assess(assessment)
 		if len(plan.Blockers) > 0 || len(plan.Waits) == 0 {
 			return plan, nil

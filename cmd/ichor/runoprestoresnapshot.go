@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"ichor.maesh.dev/backup"
 	"ichor.maesh.dev/backup/revision"
@@ -253,9 +255,7 @@ func (r *runOpRun) lookAtMachines(ctx context.Context, bundle *talos.Bundle) {
 			targets = append(targets, target)
 		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, restoreWait)
-	defer cancel()
-	observed := reconcile.Observe(bounded, reconcile.TalosNodes(client), targets, reconcile.DefaultTiming())
+	observed := r.lookTwice(ctx, reconcile.TalosNodes(client), targets)
 	for _, o := range observed {
 		if o.Mode != talos.ModeUnknown {
 			r.known.Seen, r.known.NotAsked = reconcile.SeenForRestore(observed), ""
@@ -263,6 +263,36 @@ func (r *runOpRun) lookAtMachines(ctx context.Context, bundle *talos.Bundle) {
 		}
 	}
 	r.known.NotAsked = "no control plane answers this machine"
+}
+
+// lookTwice looks at machines, and once more at those that didn't tell all: one slow answer shall not decide what is shown.
+func (r *runOpRun) lookTwice(ctx context.Context, nodes reconcile.Observer, targets []talos.Target) map[string]talos.Observation {
+	look := func(targets []talos.Target) map[string]talos.Observation {
+		bounded, cancel := context.WithTimeout(ctx, restoreWait)
+		defer cancel()
+		return reconcile.Observe(bounded, nodes, targets, reconcile.DefaultTiming())
+	}
+	toldAll := func(o talos.Observation) bool { return o.Mode != talos.ModeUnknown && o.Problem == "" }
+	observed := look(targets)
+	again := slices.DeleteFunc(slices.Clone(targets), func(t talos.Target) bool { return toldAll(observed[t.Name]) })
+	if len(again) == 0 || ctx.Err() != nil {
+		return observed
+	}
+	fmt.Fprintf(r.err, "%s didn't tell all: asked once more\n", r.clean(targetNames(again)))
+	for name, o := range look(again) {
+		if o.Mode != talos.ModeUnknown || observed[name].Mode == talos.ModeUnknown { // a part of an answer is more than none
+			observed[name] = o
+		}
+	}
+	return observed
+}
+
+func targetNames(targets []talos.Target) string {
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // mark is the hash of the state's location, which managed machines bear.
