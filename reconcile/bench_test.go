@@ -59,10 +59,15 @@ type settledNodes struct {
 	calls *nodeCalls
 	// hang makes every machine answer nothing until the caller gives up; each says here that it was asked.
 	hang chan struct{}
+	// dialled takes the place of the stubs where it is there.
+	dialled Nodes
 }
 
 func (n *settledNodes) Observe(ctx context.Context, target talos.Target) talos.Observation {
 	n.calls.observe.Add(1)
+	if n.dialled != nil {
+		return n.dialled.Observe(ctx, target)
+	}
 	if n.hang != nil {
 		select {
 		case n.hang <- struct{}{}:
@@ -76,13 +81,19 @@ func (n *settledNodes) Observe(ctx context.Context, target talos.Target) talos.O
 
 var errSettled = errors.New("a settled machine needs no call")
 
-func (n *settledNodes) Dial(context.Context, talos.Target) (Session, error) {
+func (n *settledNodes) Dial(ctx context.Context, target talos.Target) (Session, error) {
 	n.calls.dial.Add(1)
+	if n.dialled != nil {
+		return n.dialled.Dial(ctx, target)
+	}
 	return nil, errSettled
 }
 
-func (n *settledNodes) DialMaintenance(context.Context, talos.Target, string) (Session, error) {
+func (n *settledNodes) DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error) {
 	n.calls.dial.Add(1)
+	if n.dialled != nil {
+		return n.dialled.DialMaintenance(ctx, target, fingerprint)
+	}
 	return nil, errSettled
 }
 
@@ -136,11 +147,16 @@ type settledWorld struct {
 // machines bear the mark of the state that their agent keeps.
 func newSettledWorld(tb testing.TB, clusters, machines int, mark string) *settledWorld {
 	tb.Helper()
-	return newSettledWorldOf(tb, slices.Repeat([]int{machines}, clusters), mark)
+	return newSettledWorldOf(tb, slices.Repeat([]int{machines}, clusters), mark, farAway)
 }
 
-// newSettledWorldOf makes a cluster of each size.
-func newSettledWorldOf(tb testing.TB, sizes []int, mark string) *settledWorld {
+// farAway is the address of a machine that nothing is sent to, by its number in the world.
+func farAway(_, number int) string {
+	return fmt.Sprintf("10.%d.%d.%d", number>>16&255, number>>8&255, number&255)
+}
+
+// newSettledWorldOf makes a cluster of each size. Where each machine is goes by its cluster's number and its own in the world, which begins at 1.
+func newSettledWorldOf(tb testing.TB, sizes []int, mark string, address func(cluster, number int) string) *settledWorld {
 	tb.Helper()
 	identities, recipients := newKeys(tb)
 	w := &settledWorld{repository: gittest.New(tb), identities: identities, bundles: map[string]*talos.Bundle{}, nodes: map[string]*settledNodes{}}
@@ -159,8 +175,7 @@ func newSettledWorldOf(tb testing.TB, sizes []int, mark string) *settledWorld {
 				role, name = "controlplane", fmt.Sprintf("cp-%d", m)
 			}
 			number++
-			address := fmt.Sprintf("10.%d.%d.%d", number>>16&255, number>>8&255, number&255)
-			files[folder+"machines/"+name+".yaml"] = benchMachine(cluster, name, role, address, number)
+			files[folder+"machines/"+name+".yaml"] = benchMachine(cluster, name, role, address(c, number), number)
 		}
 	}
 	w.repository.Commit(files)

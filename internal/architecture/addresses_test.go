@@ -19,7 +19,7 @@ func TestNoTwoPackagesTakeOneAddressForTheirMachines(t *testing.T) {
 	const root = "../.."
 	users := map[string]map[string]bool{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+		if err != nil || entry.IsDir() || !(strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".txtar")) {
 			return err
 		}
 		content, err := os.ReadFile(path)
