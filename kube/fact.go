@@ -1,21 +1,13 @@
 package kube
 
+import "ichor.maesh.dev/internal/fact"
+
 // Fact is yes, no or unknown. The zero value is unknown.
-type Fact int
+type Fact = fact.Fact
 
 // The three values of a Fact.
 const (
-	Unknown Fact = iota
-	No
-	Yes
+	Unknown = fact.Unknown
+	No      = fact.No
+	Yes     = fact.Yes
 )
-
-func (f Fact) String() string {
-	switch f {
-	case Yes:
-		return "yes"
-	case No:
-		return "no"
-	}
-	return "unknown"
-}

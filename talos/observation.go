@@ -4,28 +4,19 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
+
+	"ichor.maesh.dev/internal/fact"
 )
 
 // Fact is yes, no or unknown. The zero value is unknown, and unknown never permits a destructive step.
-type Fact int
+type Fact = fact.Fact
 
 // The three values of a Fact.
 const (
-	Unknown Fact = iota
-	No
-	Yes
+	Unknown = fact.Unknown
+	No      = fact.No
+	Yes     = fact.Yes
 )
-
-// Presence says of data what a fact says of it.
-func (f Fact) Presence() string {
-	switch f {
-	case Yes:
-		return "present"
-	case No:
-		return "absent"
-	}
-	return "unknown"
-}
 
 // Mode says how a machine's API answers.
 type Mode string
