@@ -25,12 +25,7 @@ type Session interface {
 
 // Nodes reaches the machines of one cluster.
 type Nodes interface {
-	// Observe looks at one machine, bounded by ctx; what can't be read is unknown.
-	Observe(ctx context.Context, target talos.Target) talos.Observation
-	// Dial connects to a configured machine as administrator, DialMaintenance to one in maintenance mode that shows this
-	// fingerprint.
-	Dial(ctx context.Context, target talos.Target) (Session, error)
-	DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error)
+	talos.Machines[Session]
 	// Member is the etcd of a configured control plane, to take a snapshot from. It sends nothing yet.
 	Member(target talos.Target) backup.Node
 	// Recovery is the same machines for a restore.

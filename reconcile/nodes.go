@@ -12,29 +12,13 @@ import (
 )
 
 // TalosNodes gives the machines of one cluster by the Talos API.
-func TalosNodes(client *talos.Client) Nodes { return talosNodes{client} }
-
-type talosNodes struct{ client *talos.Client }
-
-func (n talosNodes) Observe(ctx context.Context, target talos.Target) talos.Observation {
-	return n.client.Observe(ctx, target)
+func TalosNodes(client *talos.Client) Nodes {
+	return talosNodes{talos.MachinesOf(client, func(s *talos.Session) Session { return s }), client}
 }
 
-// Dial uses the role os:admin: the gate reads the boot ID, which Talos shows to no lesser role.
-func (n talosNodes) Dial(ctx context.Context, target talos.Target) (Session, error) {
-	return opened(n.client.Dial(ctx, target, talos.RoleAdmin))
-}
-
-func (n talosNodes) DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error) {
-	return opened(n.client.DialMaintenance(ctx, target, fingerprint))
-}
-
-// opened gives a session that came to be; none is no session at all, and not one that is nil.
-func opened(session *talos.Session, err error) (Session, error) {
-	if err != nil {
-		return nil, err
-	}
-	return session, nil
+type talosNodes struct {
+	talos.Machines[Session]
+	client *talos.Client
 }
 
 // snapshotLimit bounds a whole stream; one that brings nothing is given up long before.

@@ -49,13 +49,7 @@ type Session interface {
 }
 
 // Nodes reaches the machines.
-type Nodes interface {
-	// Observe looks at one machine, bounded by ctx; what can't be read is unknown.
-	Observe(ctx context.Context, target talos.Target) talos.Observation
-	// Dial connects to a configured machine as administrator, DialMaintenance to one in maintenance mode that shows this fingerprint.
-	Dial(ctx context.Context, target talos.Target) (Session, error)
-	DialMaintenance(ctx context.Context, target talos.Target, fingerprint string) (Session, error)
-}
+type Nodes interface{ talos.Machines[Session] }
 
 // Fence keeps agents from acting meanwhile.
 type Fence interface {
