@@ -79,7 +79,7 @@ func (r *Run) target(name string) talos.Target {
 }
 
 // replace deletes a pod, so that its DaemonSet makes it anew. It may be asked for again at will: it is that pod or none.
-func (r *Run) replace(ctx context.Context, a *Action) error {
+func (r *Run) replace(ctx context.Context, a *action) error {
 	if err := r.Fence.Check(ctx); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (r *Run) replace(ctx context.Context, a *Action) error {
 
 // do makes one call: it reads on the connection that will carry it that this is the machine and the boot that was decided for, writes the
 // intent, sends once while that is young, and writes the outcome. A nil error means that the marker says what became of it.
-func (r *Run) do(ctx context.Context, a *Action) error {
+func (r *Run) do(ctx context.Context, a *action) error {
 	switch {
 	case a.Kind == ActVerify:
 		return r.verify(ctx, a)
@@ -149,7 +149,7 @@ func (r *Run) do(ctx context.Context, a *Action) error {
 	return r.outcome(ctx, intent, outcome, message)
 }
 
-func (r *Run) dial(ctx context.Context, a *Action) (Session, error) {
+func (r *Run) dial(ctx context.Context, a *action) (Session, error) {
 	to := r.target(a.Machine)
 	if a.Kind == ActConfig {
 		return r.Nodes.DialMaintenance(ctx, to, a.Boot)
@@ -158,7 +158,7 @@ func (r *Run) dial(ctx context.Context, a *Action) (Session, error) {
 }
 
 // recheck reads again what the action rests on, and gives the facts for its intent.
-func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]string, error) {
+func (r *Run) recheck(ctx context.Context, s Session, a *action) (map[string]string, error) {
 	moved := func(what, is, was string) error {
 		return fmt.Errorf("%s: its %s is %s, and was %s: %w", a.Machine, what, is, was, errMoved)
 	}
@@ -211,7 +211,7 @@ func (r *Run) recheck(ctx context.Context, s Session, a *Action) (map[string]str
 }
 
 // stillUnjoined wants a member that is to be removed to be one still that never came to be a voter with a name.
-func stillUnjoined(ctx context.Context, s Session, a *Action) error {
+func stillUnjoined(ctx context.Context, s Session, a *action) error {
 	members, err := s.Members(ctx)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func stillUnjoined(ctx context.Context, s Session, a *Action) error {
 }
 
 // send makes the one call.
-func (r *Run) send(ctx context.Context, s Session, a *Action) error {
+func (r *Run) send(ctx context.Context, s Session, a *action) error {
 	switch a.Kind {
 	case ActConfig:
 		config, problem := r.config(a.Machine)

@@ -39,14 +39,14 @@ func (m *Marker) Undo() Undo {
 }
 
 // cancel turns a restore round, or says why that can't be done any more.
-func (d *decision) cancel() Step {
+func (d *decision) cancel() nextStep {
 	switch undo := d.m.Undo(); {
 	case d.m.Phase == PhaseCancelling:
-		return Step{}
+		return nextStep{}
 	case undo == UndoRejoin:
-		return Step{Phase: PhaseCancelling}
+		return nextStep{Phase: PhaseCancelling}
 	case undo == UndoEnd:
-		return Step{Phase: PhaseDone, Note: "it was cancelled after etcd had recovered: what has not joined yet is left to the agent"}
+		return nextStep{Phase: PhaseDone, Note: "it was cancelled after etcd had recovered: what has not joined yet is left to the agent"}
 	}
 	return stop("it can't be cancelled any more: the wipe of %s was begun, and etcd has not recovered yet, so that there is none to go back to; it must go on", d.first())
 }
@@ -60,7 +60,7 @@ func (d *decision) first() string {
 }
 
 // cancelling has those that left the old etcd join it again, one at a time. It is over when the old etcd is whole.
-func (d *decision) cancelling() Step {
+func (d *decision) cancelling() nextStep {
 	holder := d.Seen[d.m.Holder]
 	if holder.Mode != talos.ModeConfigured || holder.Etcd.Members == nil {
 		return wait("the etcd on %s, which the others join again, doesn't answer: %s", d.m.Holder,
@@ -83,11 +83,11 @@ func (d *decision) cancelling() Step {
 	if holder.Etcd.ServiceHealthy != talos.Yes {
 		return wait("the etcd on %s is not healthy yet", d.m.Holder)
 	}
-	return Step{Phase: PhaseDone}
+	return nextStep{Phase: PhaseDone}
 }
 
 // rejoin is what must be done until a machine is a member of the old etcd again, or is certain to have stayed one.
-func (d *decision) rejoin(name string, members []talos.EtcdMember) Step {
+func (d *decision) rejoin(name string, members []talos.EtcdMember) nextStep {
 	if step := d.configured(name); !step.none() {
 		return step
 	}

@@ -52,8 +52,8 @@ type Seen struct {
 	APIServer talos.Fact
 }
 
-// Input is everything that a decision is made of.
-type Input struct {
+// input is everything that a decision is made of.
+type input struct {
 	// Marker is never changed.
 	Marker *Marker
 	// Seen has one entry for each machine; for each worker, too, in the phases that ask Kubernetes and not etcd.
@@ -73,7 +73,7 @@ type Input struct {
 	Drains     map[string]kube.Drain
 	DrainLimit time.Duration
 	// Kubernetes is what a look at the Kubernetes API showed; nil in the phases that don't ask it.
-	Kubernetes *KubernetesSeen
+	Kubernetes *kubernetesSeen
 	// Stuck is for how long this process has seen no survivor come right while the Kubernetes API answered.
 	Stuck  time.Duration
 	Timing Timing
@@ -82,8 +82,8 @@ type Input struct {
 // notSent begins the message of an intent whose call this process did not make.
 const notSent = "not sent: "
 
-// Action is one call, and what it rests on.
-type Action struct {
+// action is one call, and what it rests on.
+type action struct {
 	Kind       ActionKind
 	Machine    string
 	UUID, Boot string
@@ -98,9 +98,9 @@ type Action struct {
 	Member uint64
 }
 
-// Step is what is done next: exactly one of Action, Phase, Survivors, Wait, Stop is set.
-type Step struct {
-	Action *Action
+// nextStep is what is done next: exactly one of Action, Phase, Survivors, Wait, Stop is set.
+type nextStep struct {
+	Action *action
 	// Phase is the next phase, Member the target's ID where that is PhaseJoining, and Note what is kept for the end.
 	Phase  Phase
 	Member uint64
@@ -115,22 +115,22 @@ type Step struct {
 	Stop string
 }
 
-func wait(format string, args ...any) Step { return Step{Wait: fmt.Sprintf(format, args...)} }
-func stop(format string, args ...any) Step { return Step{Stop: fmt.Sprintf(format, args...)} }
+func wait(format string, args ...any) nextStep { return nextStep{Wait: fmt.Sprintf(format, args...)} }
+func stop(format string, args ...any) nextStep { return nextStep{Stop: fmt.Sprintf(format, args...)} }
 
 // none says that a step has nothing to say.
-func (s Step) none() bool { return s == Step{} }
+func (s nextStep) none() bool { return s == nextStep{} }
 
 // neverSent says that the call of an intent was not made for certain.
 func neverSent(i *Intent) bool { return strings.HasPrefix(i.Message, notSent) }
 
 type decision struct {
-	Input
+	input
 	m *Marker
 }
 
-// Decide says what is done next. It is called again and again, by this process or the next one.
-func Decide(in Input) Step {
+// decide says what is done next. It is called again and again, by this process or the next one.
+func decide(in input) nextStep {
 	d := decision{in, in.Marker}
 	if step := d.identity(); !step.none() {
 		return step
@@ -161,7 +161,7 @@ func Decide(in Input) Step {
 }
 
 // limited ends a wait that has become too long.
-func (d *decision) limited(step Step, limit time.Duration) Step {
+func (d *decision) limited(step nextStep, limit time.Duration) nextStep {
 	if spent := d.spent(); step.Wait != "" && spent > limit {
 		return stop("after %s it still waits (%s is its limit): %s", spent.Round(time.Minute), limit, step.Wait)
 	}
@@ -170,38 +170,38 @@ func (d *decision) limited(step Step, limit time.Duration) Step {
 
 // spent is how long it has taken since it was begun or last resumed. Other machines' clocks have a say in it, so that this process's own, which
 // nobody sets back, is the least.
-func (in Input) spent() time.Duration { return max(in.Now.Sub(in.Marker.counts()), in.Driven) }
+func (in input) spent() time.Duration { return max(in.Now.Sub(in.Marker.counts()), in.Driven) }
 
 // identity stops when another machine answers than the one that was meant.
-func (d *decision) identity() Step {
+func (d *decision) identity() nextStep {
 	for _, m := range d.m.Machines {
 		if seen := d.Seen[m.Name]; seen.UUID != "" && m.UUID != "" && !strings.EqualFold(seen.UUID, m.UUID) {
 			return stop("the machine that answers at %s has the UUID %s, and %s has %s: nothing is sent to it; correct the address or the UUID",
 				m.Endpoint, seen.UUID, m.Name, m.UUID)
 		}
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // settle waits until a call that another process began can't arrive any more.
-func (d *decision) settle() Step {
+func (d *decision) settle() nextStep {
 	if len(d.m.Intents) == 0 {
-		return Step{}
+		return nextStep{}
 	}
 	i := d.m.Intents[len(d.m.Intents)-1]
 	if i.Outcome == "" && (i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch) && d.Driven < d.Timing.Settle {
 		return wait("an earlier run had begun a call (%s on %s): it is given %s to arrive or be lost", i.Action, i.Machine, d.Timing.Settle)
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // since is how long ago an intent was begun.
 func (d *decision) since(i *Intent) time.Duration { return d.Now.Sub(i.At) }
 
 // act makes an action of a look at its machine.
-func (d *decision) act(kind ActionKind, name string, facts map[string]string, why string) Step {
+func (d *decision) act(kind ActionKind, name string, facts map[string]string, why string) nextStep {
 	seen := d.Seen[name]
-	a := &Action{Kind: kind, Machine: name, UUID: d.m.anyone(name).UUID, Boot: seen.BootID, Facts: facts, Attempt: 1, Why: why}
+	a := &action{Kind: kind, Machine: name, UUID: d.m.anyone(name).UUID, Boot: seen.BootID, Facts: facts, Attempt: 1, Why: why}
 	if seen.Mode == talos.ModeMaintenance {
 		a.Boot = seen.Fingerprint
 	}
@@ -211,7 +211,7 @@ func (d *decision) act(kind ActionKind, name string, facts map[string]string, wh
 			a.Attempt++
 		}
 	}
-	return Step{Action: a}
+	return nextStep{Action: a}
 }
 
 // earlier says whether a call was begun before a person last had the restore go on. They saw what it came to: it counts against nothing any
@@ -226,11 +226,11 @@ func (d *decision) died(i *Intent) bool {
 
 // configuring makes every machine one that is configured and empty. Each gets what it needs before any is waited for: one that came back
 // while others still had the old etcd could join it again.
-func (d *decision) configuring() Step {
+func (d *decision) configuring() nextStep {
 	if step := d.all(d.empty); !step.none() {
 		return step
 	}
-	return Step{Phase: PhaseRecovering}
+	return nextStep{Phase: PhaseRecovering}
 }
 
 // order are the machines by name, the agent's own one last.
@@ -251,8 +251,8 @@ func (d *decision) order() []string {
 func (d *decision) spared(name string) bool { return name == d.m.Own && name != d.m.Target }
 
 // all asks for each machine, and gives the first that stops, else the first action, else the first wait.
-func (d *decision) all(ask func(name string) Step) Step {
-	var action, waiting Step
+func (d *decision) all(ask func(name string) nextStep) nextStep {
+	var action, waiting nextStep
 	for _, name := range d.order() {
 		step := ask(name)
 		switch {
@@ -271,17 +271,17 @@ func (d *decision) all(ask func(name string) Step) Step {
 }
 
 // empty is what must be done until a machine is configured and certainly holds no etcd data.
-func (d *decision) empty(name string) Step {
+func (d *decision) empty(name string) nextStep {
 	seen := d.Seen[name]
 	if d.spared(name) {
-		return Step{}
+		return nextStep{}
 	}
 	if step := d.configured(name); !step.none() {
 		return step
 	}
 	switch seen.Etcd.Data {
 	case talos.No:
-		return Step{}
+		return nextStep{}
 	case talos.Yes:
 		if !slices.Contains(d.m.Wipe, name) {
 			return stop("%s; %s", holds(name, seen), mayWipe(name))
@@ -308,7 +308,7 @@ func mayWipe(name string) string {
 }
 
 // configured is what must be done until a machine runs a config.
-func (d *decision) configured(name string) Step {
+func (d *decision) configured(name string) nextStep {
 	seen := d.Seen[name]
 	switch seen.Mode {
 	case talos.ModeMaintenance:
@@ -320,10 +320,10 @@ func (d *decision) configured(name string) Step {
 	if seen.Stage != "booting" && seen.Stage != "running" {
 		return wait("%s is %s", name, nameOr(seen.Stage, "in an unknown stage"))
 	}
-	return Step{}
+	return nextStep{}
 }
 
-func (d *decision) configure(name string) Step {
+func (d *decision) configure(name string) nextStep {
 	seen := d.Seen[name]
 	if seen.ConfigProblem != "" {
 		return stop("%s", seen.ConfigProblem)
@@ -348,7 +348,7 @@ func (d *decision) configure(name string) Step {
 }
 
 // reset wipes a machine. It is over when the machine shows another boot and no data, so here it has data or that isn't known.
-func (d *decision) reset(name, reason, why string, most int) Step {
+func (d *decision) reset(name, reason, why string, most int) nextStep {
 	seen := d.Seen[name]
 	last := d.m.last(ActReset, name)
 	facts := map[string]string{"data": "present", "reason": reason}

@@ -18,31 +18,31 @@ const blockedPatience = 30 * time.Second
 
 // emptied is what must be done until the pods of a machine that is to be rebooted are moved away. A restore must come to its end: where that
 // can't be done it goes on without, and undrained says why.
-func (d *decision) emptied(name string) (step Step, undrained string) {
+func (d *decision) emptied(name string) (step nextStep, undrained string) {
 	e := d.m.Drains[name]
 	if e != nil && (e.Drained || e.Undrained != "") {
-		return Step{}, ""
+		return nextStep{}, ""
 	}
 	k := d.Kubernetes
 	switch {
 	case k == nil:
-		return Step{}, "the Kubernetes API is not asked in this phase"
+		return nextStep{}, "the Kubernetes API is not asked in this phase"
 	case k.None:
-		return Step{}, k.Problem
+		return nextStep{}, k.Problem
 	case k.Problem != "" && !k.silent(d.Timing.Serves):
 		return wait("%s is to be rebooted, and before that the Kubernetes API is to answer, so that its pods can be moved away: %s", name, k.Problem), ""
 	case k.Problem != "":
-		return Step{}, fmt.Sprintf("the Kubernetes API has not answered for %s (%s)", d.Timing.Serves, k.Problem)
+		return nextStep{}, fmt.Sprintf("the Kubernetes API has not answered for %s (%s)", d.Timing.Serves, k.Problem)
 	}
 	node, known := k.Nodes[name]
 	switch {
 	case !known:
-		return Step{}, k.Doubts[name]
+		return nextStep{}, k.Doubts[name]
 	case node.Unschedulable && node.CordonedBy != d.m.ID:
 		// Somebody else's cordon, which stays; what is on it is moved all the same.
 	case !node.Unschedulable:
 		if e != nil && d.Now.Sub(e.Since) >= d.drainLimit() {
-			return Step{}, fmt.Sprintf("it could not be kept from taking pods within %s", d.drainLimit())
+			return nextStep{}, fmt.Sprintf("it could not be kept from taking pods within %s", d.drainLimit())
 		}
 		return d.onNode(ActCordon, name, node, fmt.Sprintf("%s is to take no more pods, since it is rebooted next", name)), ""
 	}
@@ -50,7 +50,7 @@ func (d *decision) emptied(name string) (step Step, undrained string) {
 }
 
 // evicted decides on the next round of a drain by what the last one left.
-func (d *decision) evicted(name string, node kube.Node) (Step, string) {
+func (d *decision) evicted(name string, node kube.Node) (nextStep, string) {
 	e, says := d.m.Drains[name], "what is on it is looked at"
 	left, looked := d.Drains[name]
 	if looked {
@@ -59,7 +59,7 @@ func (d *decision) evicted(name string, node kube.Node) (Step, string) {
 	if e != nil {
 		spent := d.Now.Sub(e.Since)
 		if spent >= d.drainLimit() || looked && len(left.Blocked) > 0 && spent >= blockedPatience {
-			return Step{}, says
+			return nextStep{}, says
 		}
 	}
 	return d.onNode(ActEvict, name, node, fmt.Sprintf("the pods on %s are moved away: %s", name, says)), ""
@@ -73,26 +73,26 @@ func (d *decision) drainLimit() time.Duration {
 }
 
 // lifted is what must be done until a machine that has joined takes pods again.
-func (d *decision) lifted(name string) Step {
+func (d *decision) lifted(name string) nextStep {
 	e := d.m.Drains[name]
 	if e == nil || !e.Cordoned || e.Lifted || d.Kubernetes == nil {
-		return Step{}
+		return nextStep{}
 	}
 	if k := d.Kubernetes; k.Problem != "" {
 		if !k.silent(d.Timing.Serves) {
 			return wait("%s has joined and is to take pods again, and the Kubernetes API can't be asked: %s", name, k.Problem)
 		}
-		return Step{} // the cordon is left to be lifted later
+		return nextStep{} // the cordon is left to be lifted later
 	}
 	node, known := d.Kubernetes.Nodes[name]
 	if !known || node.CordonedBy != d.m.ID {
-		return Step{}
+		return nextStep{}
 	}
 	return d.onNode(ActUncordon, name, node, name+" takes pods again")
 }
 
-func (d *decision) onNode(kind ActionKind, name string, node kube.Node, why string) Step {
-	return Step{Action: &Action{Kind: kind, Machine: name, Node: node, Why: why}}
+func (d *decision) onNode(kind ActionKind, name string, node kube.Node, why string) nextStep {
+	return nextStep{Action: &action{Kind: kind, Machine: name, Node: node, Why: why}}
 }
 
 // LeftCordons are the cordons of a restore that ended before they could be lifted, by machine.
@@ -119,7 +119,7 @@ func (m *Marker) drainOf(name string, now time.Time) *statefile.Evacuation {
 
 // onKubernetes makes a call to the Kubernetes API. Nothing hangs on when it arrives, so that it has no intent; a cordon is noted before it is
 // made, or nobody would know that it is to be lifted.
-func (r *Run) onKubernetes(ctx context.Context, a *Action) error {
+func (r *Run) onKubernetes(ctx context.Context, a *action) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Timing.Call)
 	defer cancel()
 	if err := r.Fence.Check(ctx); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // joining compares what was recovered with the snapshot, and waits until every other control plane has joined it.
-func (d *decision) joining() Step {
+func (d *decision) joining() nextStep {
 	name := d.m.Target
 	etcd := d.Seen[name].Etcd
 	if d.Seen[name].Mode != talos.ModeConfigured || etcd.Members == nil {
@@ -25,25 +25,25 @@ func (d *decision) joining() Step {
 	if step := d.unjam(name, etcd.Members); !step.none() {
 		return step
 	}
-	ask := func(one string) Step {
+	ask := func(one string) nextStep {
 		if one == name {
-			return Step{}
+			return nextStep{}
 		}
 		return d.join(one, d.m.Recovered.Member, etcd.Members)
 	}
 	if step := d.turns(ask); !step.none() {
 		return step
 	}
-	return Step{Phase: PhaseReconciling}
+	return nextStep{Phase: PhaseReconciling}
 }
 
 // turns asks for the machines. Those that left run pods still: no two of them are rebooted at a time, and the holder, which joins by itself,
 // comes first. Those that were wiped are asked side by side. The agent's own one comes last in any case: the agent ends with it.
-func (d *decision) turns(ask func(name string) Step) Step {
+func (d *decision) turns(ask func(name string) nextStep) nextStep {
 	if d.m.Holder == "" {
-		if step := d.all(func(name string) Step {
+		if step := d.all(func(name string) nextStep {
 			if d.spared(name) {
-				return Step{}
+				return nextStep{}
 			}
 			return ask(name)
 		}); !step.none() {
@@ -52,7 +52,7 @@ func (d *decision) turns(ask func(name string) Step) Step {
 		if d.m.machine(d.m.Own) != nil {
 			return ask(d.m.Own)
 		}
-		return Step{}
+		return nextStep{}
 	}
 	if d.m.machine(d.m.Holder) != nil {
 		if step := ask(d.m.Holder); !step.none() {
@@ -64,11 +64,11 @@ func (d *decision) turns(ask func(name string) Step) Step {
 			return step
 		}
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // join is what must be done until a machine is a member of the etcd of which reference is a member for certain.
-func (d *decision) join(name, reference string, members []talos.EtcdMember) Step {
+func (d *decision) join(name, reference string, members []talos.EtcdMember) nextStep {
 	if step := d.configured(name); !step.none() {
 		return step
 	}
@@ -119,7 +119,7 @@ func (d *decision) removed(name string) bool {
 }
 
 // straggler wipes a machine that holds the data of another etcd than the one that it is to join.
-func (d *decision) straggler(name string) Step {
+func (d *decision) straggler(name string) nextStep {
 	seen := d.Seen[name]
 	if last := d.m.last(ActReset, name); last != nil && !neverSent(last) && last.BootID != seen.BootID && d.since(last) < d.Timing.Again {
 		return wait("%s holds the data of another etcd again; it is wiped again %s after the last time", name, d.Timing.Again)
@@ -138,7 +138,7 @@ const (
 )
 
 // unjam removes a learner that was not promoted, and a member that never got a name: Talos mends neither, and both keep the others out.
-func (d *decision) unjam(on string, members []talos.EtcdMember) Step {
+func (d *decision) unjam(on string, members []talos.EtcdMember) nextStep {
 	for _, member := range members {
 		grace := d.Timing.Learner
 		switch {
@@ -173,7 +173,7 @@ func (d *decision) unjam(on string, members []talos.EtcdMember) Step {
 		step.Action.Member, step.Action.Attempt = member.ID, tries+1
 		return step
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // machineOf finds the machine that a member is; empty where none is known.
@@ -187,7 +187,7 @@ func (d *decision) machineOf(member talos.EtcdMember) string {
 }
 
 // reboot is for a machine that gave up joining: Talos does that after half an hour, and begins again at the next boot.
-func (d *decision) reboot(name string) Step {
+func (d *decision) reboot(name string) nextStep {
 	last := d.m.last(ActReboot, name)
 	if last != nil && last.BootID == d.Seen[name].BootID && !neverSent(last) {
 		switch {

@@ -47,10 +47,10 @@ func TestALearnerThatWasPromotedMeanwhileIsNotRemoved(t *testing.T) {
 			t.Error("it is a voter by now")
 		}
 	})
-	var due *Action
+	var due *action
 	for due == nil {
 		r.look(ctx)
-		step := Decide(Input{Marker: r.marker, Seen: r.seen, Now: r.now(), Timing: r.Timing, Unjoined: ages(r.unjoined, r.now())})
+		step := decide(input{Marker: r.marker, Seen: r.seen, Now: r.now(), Timing: r.Timing, Unjoined: ages(r.unjoined, r.now())})
 		if step.Action != nil && step.Action.Kind == ActRemoveMember {
 			due = step.Action
 			continue
@@ -157,7 +157,7 @@ func TestNothingRecoversBesideAnOldEtcdOfWhichNothingIsKnown(t *testing.T) {
 			in.see("cp-2", func(o *talos.Observation) {
 				o.Etcd.Data, o.Etcd.Service, o.Etcd.ServiceHealthy = talos.Yes, test.service, test.health
 			})
-			step := Decide(*in)
+			step := decide(*in)
 			if test.waits != "" {
 				require.Nil(t, step.Action)
 				require.Contains(t, step.Wait, test.waits)

@@ -26,15 +26,15 @@ type Kubernetes interface {
 }
 
 // silent says whether it has kept silent for so long that what needs it is done without.
-func (k *KubernetesSeen) silent(limit time.Duration) bool {
+func (k *kubernetesSeen) silent(limit time.Duration) bool {
 	return k.None || k.Problem != "" && k.Away >= limit
 }
 
 // kubernetesLook bounds one look at the Kubernetes API.
 const kubernetesLook = 20 * time.Second
 
-// KubernetesSeen is what one look at the Kubernetes API showed.
-type KubernetesSeen struct {
+// kubernetesSeen is what one look at the Kubernetes API showed.
+type kubernetesSeen struct {
 	// None says that no way to it is known, whatever is waited for.
 	None bool
 	// Problem is why it can't be asked, and Away for how long this process has asked in vain. Empty and zero where it answers.
@@ -56,12 +56,12 @@ func (p Phase) asksKubernetes() bool {
 }
 
 // lookAtKubernetes asks the Kubernetes API, in the phases that need it; nil in the others.
-func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {
+func (r *Run) lookAtKubernetes(ctx context.Context) *kubernetesSeen {
 	if !r.marker.Phase.asksKubernetes() {
 		return nil
 	}
 	if r.Kubernetes == nil {
-		return &KubernetesSeen{None: true, Problem: "no way to the Kubernetes API is known here", Away: r.Clocks.Now().Since(r.started)}
+		return &kubernetesSeen{None: true, Problem: "no way to the Kubernetes API is known here", Away: r.Clocks.Now().Since(r.started)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, kubernetesLook)
 	defer cancel()
@@ -70,15 +70,15 @@ func (r *Run) lookAtKubernetes(ctx context.Context) *KubernetesSeen {
 		if r.away.IsZero() {
 			r.away = r.now()
 		}
-		return &KubernetesSeen{Problem: r.Scrubber.Text(err.Error()), Away: r.now().Sub(r.away)}
+		return &kubernetesSeen{Problem: r.Scrubber.Text(err.Error()), Away: r.now().Sub(r.away)}
 	}
 	r.away = time.Time{}
 	return look
 }
 
 // askKubernetes asks for what the phase needs.
-func (r *Run) askKubernetes(ctx context.Context) (look *KubernetesSeen, err error) {
-	look = &KubernetesSeen{}
+func (r *Run) askKubernetes(ctx context.Context) (look *kubernetesSeen, err error) {
+	look = &kubernetesSeen{}
 	if r.marker.Phase == PhaseReconciling {
 		if look.Revision, err = r.Kubernetes.Revision(ctx); err != nil {
 			return nil, err

@@ -12,7 +12,7 @@ import (
 
 // leaving has all but the holder leave the old etcd, one at a time, and waits until their API servers are gone. Nothing is lost before the
 // holder is wiped, which comes next and never before: a recovery beside a living old etcd would split the cluster.
-func (d *decision) leaving() Step {
+func (d *decision) leaving() nextStep {
 	holder := d.Seen[d.m.Holder]
 	if holder.Mode != talos.ModeConfigured || holder.Etcd.Members == nil {
 		if d.deserted() {
@@ -59,7 +59,7 @@ func (d *decision) deserted() bool {
 
 // served waits until the API servers of those that left are seen gone: one that lived through the switch would serve lists of the old etcd.
 // Note is what else is to be said in the end.
-func (d *decision) served(note string) Step {
+func (d *decision) served(note string) nextStep {
 	var unseen []string
 	for _, m := range d.m.Machines {
 		last := d.m.last(ActLeave, m.Name)
@@ -76,17 +76,17 @@ func (d *decision) served(note string) Step {
 		}
 	}
 	if len(unseen) == 0 {
-		return Step{Phase: PhaseConfiguring, Note: note}
+		return nextStep{Phase: PhaseConfiguring, Note: note}
 	}
 	if note != "" {
 		note += "; "
 	}
-	return Step{Phase: PhaseConfiguring, Note: note + fmt.Sprintf("the API servers of %s were not seen to end within %s: what reads through them may see the past until they "+
+	return nextStep{Phase: PhaseConfiguring, Note: note + fmt.Sprintf("the API servers of %s were not seen to end within %s: what reads through them may see the past until they "+
 		"start anew", strings.Join(unseen, ", "), d.Timing.Servers)}
 }
 
 // leave is what must be done until a machine is out of the old etcd. Another member's list says so, not the answer to the call.
-func (d *decision) leave(name string, members []talos.EtcdMember) Step {
+func (d *decision) leave(name string, members []talos.EtcdMember) nextStep {
 	if step := d.configured(name); !step.none() {
 		return step
 	}
@@ -97,7 +97,7 @@ func (d *decision) leave(name string, members []talos.EtcdMember) Step {
 	last := d.m.last(ActLeave, name)
 	switch {
 	case seen.Etcd.Data == talos.No && !member:
-		return Step{}
+		return nextStep{}
 	case seen.Etcd.Data != talos.Yes:
 		return wait("%s leaves etcd; whether its data is gone is not known yet: %s", name, nameOr(seen.Problem, nameOr(seen.Etcd.ServiceMessage, "it is stopping")))
 	case last == nil:

@@ -227,7 +227,7 @@ func TestAHolderThatIsLeftAloneWithoutAQuorumIsWipedAllTheSame(t *testing.T) {
 			}
 			m.Intents[1].Facts = map[string]string{factLast: "yes"}
 			test.change(m, seen)
-			step := Decide(Input{Marker: m, Seen: seen, Now: now, Timing: timing})
+			step := decide(input{Marker: m, Seen: seen, Now: now, Timing: timing})
 			if !test.goesOn {
 				require.Contains(t, step.Wait, "the etcd on cp-2, which the others leave, doesn't answer")
 				return
@@ -256,7 +256,7 @@ func TestALeaveSaysWhetherItIsTheLastOne(t *testing.T) {
 				seen[on] = s
 			}
 			now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
-			step := Decide(Input{Marker: &Marker{Phase: PhaseLeaving, Began: now, Holder: "cp-2", Target: "cp-1", Machines: []Machine{{Name: "cp-1"}, {Name: "cp-2"}}},
+			step := decide(input{Marker: &Marker{Phase: PhaseLeaving, Began: now, Holder: "cp-2", Target: "cp-1", Machines: []Machine{{Name: "cp-1"}, {Name: "cp-2"}}},
 				Seen: seen, Now: now, Timing: DefaultTiming()})
 			require.NotNil(t, step.Action)
 			require.Equal(t, ActLeave, step.Action.Kind)

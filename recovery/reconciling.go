@@ -17,26 +17,26 @@ const factKubelet = "kubelet"
 // reconciling waits until the Kubernetes API serves what was recovered. Then whoever lived through the restore is made to read everything
 // anew: kubelets are restarted once, and the pods that keep their machines' forwarding are replaced one by one. What doesn't come right is
 // said in the end and fails nothing: etcd is restored.
-func (d *decision) reconciling() Step {
+func (d *decision) reconciling() nextStep {
 	k := d.Kubernetes
 	switch {
 	case k == nil:
 		return d.limited(wait("the Kubernetes API has not been asked yet"), d.Timing.All)
 	case k.None:
-		return Step{Phase: PhaseDone, Note: k.Problem + ", so nothing is known of the machines' kubelets: restart those that lived through this"}
+		return nextStep{Phase: PhaseDone, Note: k.Problem + ", so nothing is known of the machines' kubelets: restart those that lived through this"}
 	case k.Problem != "":
 		return d.limited(wait("the Kubernetes API doesn't answer: %s", k.Problem), d.Timing.All)
 	case k.Revision < d.m.Snapshot.at():
 		return d.limited(wait("the Kubernetes API serves revision %d, which is from before the recovery", k.Revision), d.Timing.All)
 	case d.m.Survivors == nil:
-		return Step{Survivors: d.survey()}
+		return nextStep{Survivors: d.survey()}
 	}
 	next, open := d.mend()
 	switch {
 	case len(open) == 0:
-		return Step{Phase: PhaseDone, Note: strings.Join(d.remarks(), "; ")}
+		return nextStep{Phase: PhaseDone, Note: strings.Join(d.remarks(), "; ")}
 	case d.Stuck > d.Timing.Converge:
-		return Step{Phase: PhaseDone, Note: fmt.Sprintf("%d things were not right after %s without progress: %s", len(open), d.Stuck.Round(time.Minute),
+		return nextStep{Phase: PhaseDone, Note: fmt.Sprintf("%d things were not right after %s without progress: %s", len(open), d.Stuck.Round(time.Minute),
 			strings.Join(append(open, d.remarks()...), "; "))}
 	}
 	if next.none() {
@@ -90,8 +90,8 @@ func (d *decision) survived(name string) bool {
 }
 
 // mend gives the next call, or what a pod is waited for, and a sentence on each thing that isn't right yet.
-func (d *decision) mend() (next Step, open []string) {
-	take := func(step Step) {
+func (d *decision) mend() (next nextStep, open []string) {
+	take := func(step nextStep) {
 		if next.Action == nil && step.Action != nil {
 			next = step
 		}
@@ -127,7 +127,7 @@ func (d *decision) mend() (next Step, open []string) {
 }
 
 // says is what a step is about, if nothing more comes of it.
-func (s Step) says() string {
+func (s nextStep) says() string {
 	switch {
 	case s.Action == nil:
 		return s.Wait
@@ -139,24 +139,24 @@ func (s Step) says() string {
 
 // kubelet is what must be done until a kubelet that lived through the restore has begun anew and been heard of since. It is restarted once a
 // boot. Its heartbeat and its start are told by one clock, that of its machine.
-func (d *decision) kubelet(s SurvivingKubelet) Step {
+func (d *decision) kubelet(s SurvivingKubelet) nextStep {
 	name, seen := s.Machine, d.Seen[s.Machine]
 	switch m := d.m.anyone(name); {
 	case m == nil: // it was taken out
-		return Step{}
+		return nextStep{}
 	case seen.Mode != talos.ModeConfigured || seen.BootID == "":
 		return wait("%s doesn't answer, and its kubelet may have lived through the restore: %s", name, nameOr(seen.Problem, "no look at it succeeded"))
 	case seen.UUID != "" && !strings.EqualFold(seen.UUID, m.UUID):
 		return wait("%s is not looked after: the machine that answers at %s has the UUID %s, and it has %s", name, m.Endpoint, seen.UUID, m.UUID)
 	case s.BootID != "" && s.BootID != seen.BootID:
-		return Step{} // it has rebooted since
+		return nextStep{} // it has rebooted since
 	}
 	last := d.m.last(ActRestart, name)
 	switch {
 	case last == nil:
 		return d.act(ActRestart, name, nil, name+" lived through the restore: its kubelet is restarted, so that it reads everything anew")
 	case last.BootID != seen.BootID:
-		return Step{}
+		return nextStep{}
 	case last.Outcome == statefile.OutcomeRefused && d.since(last) >= d.Timing.Retry:
 		return d.act(ActRestart, name, nil, fmt.Sprintf("%s did not restart its kubelet (%s): it is asked again", name, last.Message))
 	case last.Outcome == statefile.OutcomeRefused:
@@ -172,7 +172,7 @@ func (d *decision) kubelet(s SurvivingKubelet) Step {
 	case !node.Heartbeat.After(service.Started):
 		return wait("%s has sent no heartbeat since its kubelet restarted", name)
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // kubeletOf gives a machine's kubelet as Talos lists it; the zero value where it doesn't.
@@ -187,13 +187,13 @@ func started(s talos.Service) string {
 }
 
 // pod is what must be done until another one runs in the place of a pod that lived through the restore.
-func (d *decision) pod(p SurvivingPod) Step {
+func (d *decision) pod(p SurvivingPod) nextStep {
 	if d.m.anyone(p.Machine) == nil { // it was taken out
-		return Step{}
+		return nextStep{}
 	}
 	for _, k := range d.m.Survivors.Kubelets {
 		if boot := d.Seen[p.Machine].BootID; k.Machine == p.Machine && k.BootID != "" && boot != "" && boot != k.BootID {
-			return Step{} // its processes began anew with their machine
+			return nextStep{} // its processes began anew with their machine
 		}
 	}
 	var after *kube.Agent
@@ -203,7 +203,7 @@ func (d *decision) pod(p SurvivingPod) Step {
 		case agent.UID == p.UID && agent.Going:
 			return wait("the pod %s was deleted and has not ended on %s yet", p.Name, p.Machine)
 		case agent.UID == p.UID:
-			return Step{Action: &Action{Kind: ActReplace, Machine: p.Machine, Pod: p,
+			return nextStep{Action: &action{Kind: ActReplace, Machine: p.Machine, Pod: p,
 				Why: fmt.Sprintf("the pod %s on %s lived through the restore: it is deleted, and %s makes it anew", p.Name, p.Machine, p.DaemonSet)}}
 		case agent.DaemonSet == p.DaemonSet && agent.Node == p.Node && !agent.Going && (after == nil || agent.Ready):
 			after = agent
@@ -215,7 +215,7 @@ func (d *decision) pod(p SurvivingPod) Step {
 	case !after.Ready:
 		return wait("the pod %s on %s is not ready yet", after.Name, p.Machine)
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // unready says why a machine isn't a Ready node of this boot; empty when it is, or is none that this waits for.

@@ -33,12 +33,12 @@ func (d *decision) effective() *Intent {
 }
 
 // recovering has the target recover. Until its recovery was begun every machine must be empty; from then on only the target counts.
-func (d *decision) recovering() Step {
+func (d *decision) recovering() nextStep {
 	name := d.m.Target
 	seen, begun := d.Seen[name], d.effective()
 	if seen.Mode != talos.ModeConfigured {
 		if begun == nil {
-			return Step{Phase: PhaseConfiguring}
+			return nextStep{Phase: PhaseConfiguring}
 		}
 		if seen.Mode == talos.ModeMaintenance {
 			return d.configure(name)
@@ -64,12 +64,12 @@ func (d *decision) recovering() Step {
 
 // quiet wants the etcd on the agent's own machine, which keeps its old data to the end, not to answer: beside it nothing may recover. All its
 // other members are wiped, so that it has no quorum any more. A service that has ended, or never came to run, may say nothing of its health.
-func (d *decision) quiet() Step {
+func (d *decision) quiet() nextStep {
 	name := d.m.Own
 	seen := d.Seen[name]
 	switch {
 	case !d.spared(name) || d.m.machine(name) == nil || seen.Etcd.Data == talos.No:
-		return Step{}
+		return nextStep{}
 	case seen.Mode != talos.ModeConfigured:
 		return wait("%s, which keeps the old etcd's data to the end, doesn't answer: %s", name, nameOr(seen.Problem, "no look at it succeeded"))
 	case seen.Etcd.Members != nil || seen.Etcd.ServiceHealthy == talos.Yes:
@@ -78,12 +78,12 @@ func (d *decision) quiet() Step {
 		return wait("whether the old etcd on %s answers still is not known (%s), and nothing is recovered beside it", name,
 			nameOr(seen.Problem, "its service is "+nameOr(seen.Etcd.Service, "not seen")))
 	}
-	return Step{}
+	return nextStep{}
 }
 
 // send uploads the snapshot and begins the recovery. A recovery only follows an upload that this very process saw end well, in the same
 // boot: nothing can read an upload back.
-func (d *decision) send(after string) Step {
+func (d *decision) send(after string) nextStep {
 	if step := d.quiet(); !step.none() {
 		return step
 	}
@@ -117,7 +117,7 @@ func (d *decision) uploaded(up *Intent) bool {
 }
 
 // restoring is a recovery that was begun in this boot and shows no data yet.
-func (d *decision) restoring(begun *Intent) Step {
+func (d *decision) restoring(begun *Intent) nextStep {
 	name := d.m.Target
 	seen := d.Seen[name]
 	etcd := seen.Etcd
@@ -137,7 +137,7 @@ func (d *decision) restoring(begun *Intent) Step {
 }
 
 // restored is a target that holds data since its recovery was begun.
-func (d *decision) restored() Step {
+func (d *decision) restored() nextStep {
 	name := d.m.Target
 	etcd := d.Seen[name].Etcd
 	for _, member := range etcd.Members {
@@ -149,7 +149,7 @@ func (d *decision) restored() Step {
 				"old one still; find it, and power it off or wipe it", name, hexID(member.ID), len(etcd.Members))
 		}
 		if etcd.ServiceHealthy == talos.Yes {
-			return Step{Phase: PhaseJoining, Member: member.ID}
+			return nextStep{Phase: PhaseJoining, Member: member.ID}
 		}
 	}
 	switch {
@@ -162,7 +162,7 @@ func (d *decision) restored() Step {
 }
 
 // broken wipes a target whose recovery came to nothing: what it holds is a part of the snapshot, and keeps every other try out.
-func (d *decision) broken(why string) Step {
+func (d *decision) broken(why string) nextStep {
 	name, resets := d.m.Target, 0
 	seen := d.Seen[name]
 	for _, i := range d.m.Intents {

@@ -72,7 +72,7 @@ type Run struct {
 	drains   map[string]kube.Drain
 	// away is since when the Kubernetes API has been asked in vain; the zero time: it answered, or was not asked.
 	away time.Time
-	// moved is since when nothing that lived through the restore has come right, and open how many things are not right; see Input.Stuck.
+	// moved is since when nothing that lived through the restore has come right, and open how many things are not right; see input.Stuck.
 	moved time.Time
 	open  int
 	said  string
@@ -196,7 +196,7 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	}
 	r.look(ctx)
 	driven := r.Clocks.Now().Since(r.started)
-	in := Input{Marker: r.marker, Seen: r.seen, Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing, Cancel: r.Cancel,
+	in := input{Marker: r.marker, Seen: r.seen, Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing, Cancel: r.Cancel,
 		Drains: r.drains, DrainLimit: r.DrainLimit}
 	in.Now = r.now()
 	if !r.silent.IsZero() {
@@ -204,7 +204,7 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 	}
 	in.Outside, in.Unjoined = ages(r.outside, in.Now), ages(r.unjoined, in.Now)
 	in.Stuck = r.stuck(in)
-	step := Decide(in)
+	step := decide(in)
 	r.notice(step.Open)
 	switch {
 	case step.Stop != "":
@@ -243,7 +243,7 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 }
 
 // enter writes the next phase.
-func (r *Run) enter(ctx context.Context, step Step) error {
+func (r *Run) enter(ctx context.Context, step nextStep) error {
 	if err := r.Fence.Hold(ctx); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (r *Run) enter(ctx context.Context, step Step) error {
 }
 
 // stuck is for how long nothing that lived through the restore has come right. What can't be seen doesn't count.
-func (r *Run) stuck(in Input) time.Duration {
+func (r *Run) stuck(in input) time.Duration {
 	if in.Kubernetes == nil || in.Kubernetes.Problem != "" || r.moved.IsZero() {
 		r.moved = in.Now
 	}
@@ -295,7 +295,7 @@ func (r *Run) notice(open int) {
 
 // doAll makes a call. Kubelets are restarted on one look, as many as there is time for: a look at many machines takes long where some are off,
 // and each call looks again at its own.
-func (r *Run) doAll(ctx context.Context, in Input, a *Action) error {
+func (r *Run) doAll(ctx context.Context, in input, a *action) error {
 	began := r.Clocks.Now()
 	for {
 		err := r.do(ctx, a)
@@ -303,7 +303,7 @@ func (r *Run) doAll(ctx context.Context, in Input, a *Action) error {
 			return err
 		}
 		in.Marker = r.marker
-		next := Decide(in)
+		next := decide(in)
 		if next.Action == nil || next.Action.Kind != ActRestart {
 			return nil
 		}

@@ -17,7 +17,7 @@ import (
 var errVerified = errors.New("what was recovered is not what the snapshot holds")
 
 // verify takes a snapshot of the recovered etcd and compares what it held when it began with what was uploaded. It changes nothing.
-func (r *Run) verify(ctx context.Context, a *Action) error {
+func (r *Run) verify(ctx context.Context, a *action) error {
 	limit := r.Timing.Call + time.Duration(r.Prepared.After.Size>>20)*time.Second
 	looking, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
