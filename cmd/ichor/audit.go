@@ -55,7 +55,7 @@ the cluster's secrets bundle. It ends with 0 when all is whole, and 1 when not.`
 	}
 	f.state.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 	flags.StringVar(&f.fleet, "fleet", ".", "checkout of the fleet repository, for the secrets bundles that the seals are checked with")
 	flags.BoolVar(&f.unsealed, "without-seals", false, "check numbers and the chain only, where no identity is at hand; who rewrote all of it isn't found")
 	flags.BoolVar(&f.events, "events", false, "print the events too")

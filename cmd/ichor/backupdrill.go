@@ -48,7 +48,7 @@ when that can't be told.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.spool, "spool", "", "a private folder with room for the work (default: in the user's cache folder)")
 	flags.BoolVar(&f.noRecord, "no-record", false, "don't write the result into the index")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 	return cmd
 }
 

@@ -48,7 +48,7 @@ The file is there as a whole and checked, or not at all; it is readable by you a
 	flags := cmd.Flags()
 	flags.BoolVar(&f.decrypt, "decrypt", false, "write the plaintext, which holds every Secret of the cluster in the clear")
 	flags.StringVar(&f.out, "out", "", "the file to write (default: the snapshot's name, without .age when decrypted)")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 	return cmd
 }
 

@@ -37,7 +37,7 @@ It ends with 1 when a snapshot is missing or foreign, when the index can't be tr
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	addOutput(cmd.Flags(), &output, "table", "json")
 	return cmd
 }
 

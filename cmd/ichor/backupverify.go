@@ -33,7 +33,7 @@ It ends with 1 when the snapshot is no good or not there, and 2 when that can't 
 	}
 	f.add(cmd)
 	f.addFile(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	addOutput(cmd.Flags(), &output, "text", "json")
 	return cmd
 }
 

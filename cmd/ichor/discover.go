@@ -72,7 +72,7 @@ It ends with 0 when a machine was found and 1 when none was.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.cluster, "cluster", "prod", "name of the cluster that the machines are for")
 	flags.StringVar(&f.role, "role", "", "controlplane or worker (default: worker, with a word to choose)")
-	flags.StringVarP(&f.output, "output", "o", "yaml", "yaml or json")
+	addOutput(flags, &f.output, "yaml", "json")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Second, "how long an address may take to take a connection")
 	flags.IntVar(&f.parallel, "parallel", 64, "how many addresses are asked at once")
 	return cmd

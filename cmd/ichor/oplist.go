@@ -30,7 +30,7 @@ func (f *opLookFlags) add(cmd *cobra.Command) {
 	f.state.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.cluster, "cluster", "", "the cluster (default: all)")
-	flags.StringVarP(&f.output, "output", "o", "text", "text, json or yaml")
+	addOutput(flags, &f.output, "text", "json", "yaml")
 }
 
 // opListFlags are the command line of op list.

@@ -49,7 +49,7 @@ nobody may sign anything.`,
 	f.signers.add(flags)
 	flags.StringSliceVar(&f.clusters, "cluster", nil, "the cluster's name (may be repeated; default: those of the fleet repository)")
 	flags.StringVar(&f.fleet, "fleet", ".", "a checkout of the fleet repository, for the names of the clusters")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 	return cmd
 }
 

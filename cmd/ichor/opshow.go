@@ -35,6 +35,7 @@ step until it is over or paused.`,
 	}
 	f.add(cmd)
 	f.follow.add(cmd)
+	outputNotWith(cmd.Flags(), "follow")
 	return cmd
 }
 

@@ -77,7 +77,7 @@ the agent alone knows.`,
 	f.signers.add(flags)
 	flags.StringVar(&f.at, "at", "", "judge as at this time, as in 2026-11-29T12:00:00Z (default: now)")
 	flags.BoolVar(&f.override, "override", false, "ask for the override namespace: for a resume or cancel of what wipes or rewinds")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 	return cmd
 }
 

@@ -62,7 +62,7 @@ something would change.`,
 	f.state.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.base, "base", "", "revision that the change is meant for: a branch, a tag or a commit")
-	flags.StringVarP(&f.output, "output", "o", "text", "text, markdown or json")
+	addOutput(flags, &f.output, "text", "markdown", "json")
 	flags.BoolVar(&f.live, "live", false, "look at the machines, and ask them for dry runs")
 	flags.BoolVar(&f.detailed, "detailed-exitcode", false, "end with 3 when something would change")
 	flags.StringSliceVar(&f.trusted, "trust-maintenance-network", nil,

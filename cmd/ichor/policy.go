@@ -59,7 +59,7 @@ something else, and 2 when a path can't be read or a file holds no case.`,
 			return a.printPolicyReport(f, report)
 		},
 	}
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(cmd.Flags(), &f.output, "text", "json")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "take warnings for errors")
 	return cmd
 }

@@ -42,7 +42,7 @@ func (f *secretsFlags) add(cmd *cobra.Command, out string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", out, "the sealed file to write")
 	flags.StringVar(&f.recipients, "recipients", "", "file with the recipients, one a line (default: recipients.txt beside the sealed file)")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 }
 
 func (a *app) secretsGenerateCommand() *cobra.Command {

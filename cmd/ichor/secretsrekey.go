@@ -60,7 +60,7 @@ themselves have to be replaced.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.identities, "age-identity", nil, "file with an age identity or SSH key that opens the files (may be repeated)")
 	flags.BoolVar(&f.yes, "yes", false, "don't ask")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	addOutput(flags, &f.output, "text", "json")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ is checked; without, the status says "seal not checked". It ends with 0 when all
 	}
 	f.state.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
+	addOutput(flags, &f.output, "table", "json", "yaml")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "print again whenever something changes, until Ctrl-C")
 	flags.StringVar(&f.fleet, "fleet", ".", "checkout of the fleet repository, for the secrets bundle that the seal is checked with")
 	return cmd

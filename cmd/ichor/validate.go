@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +55,7 @@ It ends with 0 when nothing is wrong (there may be warnings), 1 when something i
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.base, "base", "", "revision that the change is meant for: a branch, a tag or a commit")
-	flags.StringVarP(&f.output, "output", "o", "text", strings.Join(reportFormats(), ", "))
+	addOutput(flags, &f.output, reportFormats()...)
 	flags.StringVar(&f.outputFile, "output-file", "", "write the findings to this file and not to standard output")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(reportFormats(), cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&f.strict, "strict", false, "take warnings for errors")

@@ -50,7 +50,7 @@ func (a *app) versionCommand() *cobra.Command {
 			return a.printVersion(output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	addOutput(cmd.Flags(), &output, "text", "json")
 	return cmd
 }
 
