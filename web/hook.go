@@ -35,6 +35,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	known, err := h.secrets.current()
 	if err != nil {
+		h.refused.Add(1)
 		h.said.say(func(int) { h.log.Error("webhooks are refused: their secret can't be read", "problem", err) })
 		refuse(w, r, http.StatusServiceUnavailable, "the agent can't read its webhook secret; its log says more")
 		return

@@ -97,6 +97,7 @@ func TestAWebhookWhoseSecretIsGoneIsRefused(t *testing.T) {
 	b.clock.Step(fileAge)
 	require.Equal(t, http.StatusServiceUnavailable, b.deliver("", "X-Gitlab-Token", secret))
 	require.Empty(t, b.pacer.asks)
+	require.EqualValues(t, 1, b.hook.refused.Load(), "who watches the metric sees it")
 }
 
 func TestAFloodOfWebhooksIsOnePullInAGapAndTheLastIsNotLost(t *testing.T) {

@@ -113,11 +113,16 @@ func eachText(v reflect.Value, change func(string) string) {
 	case reflect.Map:
 		for _, key := range v.MapKeys() {
 			value := v.MapIndex(key)
-			clean := reflect.New(key.Type()).Elem()
-			clean.Set(key)
-			eachText(clean, change)
 			v.SetMapIndex(key, reflect.Value{})
-			v.SetMapIndex(clean, value)
+			v.SetMapIndex(changed(key, change), changed(value, change))
 		}
 	}
+}
+
+// changed is a copy, since what a map holds can't be changed where it stands.
+func changed(v reflect.Value, change func(string) string) reflect.Value {
+	held := reflect.New(v.Type()).Elem()
+	held.Set(v)
+	eachText(held, change)
+	return held
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -137,4 +138,22 @@ func TestAgesAreInTheUnitThatSaysEnough(t *testing.T) {
 	}
 	require.Equal(t, instant{}, parsedInstant("not a time", noon))
 	require.Equal(t, strings.Repeat("ä", longestText/2)+"…", shortened(strings.Repeat("ä", longestText)))
+}
+
+func TestEveryTextThatIsShownIsCleanedWhereverItStands(t *testing.T) {
+	type inner struct{ Text string }
+	shown := struct {
+		Text    string
+		Pointer *inner
+		List    []inner
+		Map     map[string]string
+		Deep    map[string]inner
+		None    *inner
+	}{"a", &inner{"b"}, []inner{{"c"}, {"d"}}, map[string]string{"e": "f"}, map[string]inner{"g": {"h"}}, nil}
+	eachText(reflect.ValueOf(&shown).Elem(), strings.ToUpper)
+	require.Equal(t, "A", shown.Text)
+	require.Equal(t, "B", shown.Pointer.Text)
+	require.Equal(t, []inner{{"C"}, {"D"}}, shown.List)
+	require.Equal(t, map[string]string{"E": "F"}, shown.Map)
+	require.Equal(t, map[string]inner{"G": {"H"}}, shown.Deep)
 }

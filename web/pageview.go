@@ -41,7 +41,7 @@ type clusterView struct {
 	reconcile.ClusterStatus
 	Path string
 	Full bool
-	// Troubled says that something of it needs a person: itself, a backup, or a revision that is refused.
+	// Troubled says that something of it needs a person: itself, a backup, a paused operation, or a revision that is refused.
 	Troubled      bool
 	Mine          bool
 	ReadyMachines int
@@ -168,7 +168,9 @@ func newCluster(now time.Time, c reconcile.ClusterStatus) clusterView {
 	if c.Waiting != nil {
 		v.Waiting = &waitingView{*c.Waiting, parsedInstant(c.Waiting.Since, now)}
 	}
-	v.Troubled = !c.Ready || slices.ContainsFunc(c.Operations, func(o reconcile.OperationStatus) bool { return o.Phase == "Paused" }) || c.Revision.Refused != nil || slices.ContainsFunc(c.Backups, func(b reconcile.BackupStatus) bool { return !b.Ready })
+	v.Troubled = !c.Ready || c.Revision.Refused != nil ||
+		slices.ContainsFunc(c.Operations, func(o reconcile.OperationStatus) bool { return o.Phase == "Paused" }) ||
+		slices.ContainsFunc(c.Backups, func(b reconcile.BackupStatus) bool { return !b.Ready })
 	if r := c.Revision.Refused; r != nil {
 		v.Findings = newList(r.Findings)
 	}
