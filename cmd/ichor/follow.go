@@ -69,7 +69,7 @@ func (f *followFlags) askAgent(cluster string) runop.Look {
 	client := &http.Client{Timeout: askAgent, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return func(ctx context.Context) (*reconcile.ClusterStatus, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(f.agent, "/")+"/api/v1/clusters/"+url.PathEscape(cluster), nil)
-		if err != nil {
+		if err != nil || request.URL.Host == "" {
 			return nil, fmt.Errorf("--agent is no URL; give it as in http://127.0.0.1:4246")
 		}
 		if f.tokenFile != "" {

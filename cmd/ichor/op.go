@@ -73,8 +73,11 @@ func kindOf(spec schema.OperationSpec) string {
 }
 
 func untilThen(d time.Duration) string {
-	if d <= 0 {
+	switch {
+	case d <= 0:
 		return "over"
+	case d < time.Minute:
+		return "in less than a minute"
 	}
 	text := d.Round(time.Minute).String() // as in 24h0m0s
 	text = strings.TrimSuffix(text, "0s")

@@ -346,14 +346,16 @@ func (r *rekeying) check(file *rekeyFile) error {
 	return nil
 }
 
-// undo puts the old files back.
+// undo puts the old files back, as many as it can.
 func (r *rekeying) undo(files []*rekeyFile, cause error) error {
+	hint := "all files are as they were"
 	for _, file := range files {
 		if err := writeWhole(r.path(file), file.old, file.mode, true); err != nil {
-			return cannot(fmt.Errorf("%w; and %s can't be put back: %w", cause, file.name, err), "take the old files from Git ('git checkout')")
+			cause = fmt.Errorf("%w; and %s can't be put back: %w", cause, file.name, err)
+			hint = "take the old files that are named from Git ('git checkout'); the others are as they were"
 		}
 	}
-	return cannot(cause, "all files are as they were")
+	return cannot(cause, hint)
 }
 
 func (r *rekeying) path(file *rekeyFile) string {

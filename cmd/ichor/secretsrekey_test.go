@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,4 +103,23 @@ func TestAFileThatChangedWhileAPersonWasAskedIsNotOverwritten(t *testing.T) {
 	before := contents(t, folder)
 	require.ErrorContains(t, r.write(t.Context()), "b.age changed meanwhile")
 	require.Equal(t, before, contents(t, folder))
+}
+
+func TestAFileThatCannotBePutBackKeepsNoOtherFromIt(t *testing.T) {
+	dir := t.TempDir()
+	r := &rekeying{place: &repository{dir: dir}}
+	var files []*rekeyFile
+	for _, name := range []string{"a.age", "gone/b.age", "c.age"} {
+		files = append(files, &rekeyFile{name: name, mode: 0o600, old: []byte("old"), sealed: []byte("new")})
+	}
+	for _, name := range []string{"a.age", "c.age"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("new"), 0o600))
+	}
+	err := r.undo(files, errors.New("the disk is full"))
+	require.ErrorContains(t, err, "the disk is full; and gone/b.age can't be put back")
+	for _, name := range []string{"a.age", "c.age"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, "old", string(content), name)
+	}
 }
