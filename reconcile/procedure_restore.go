@@ -172,7 +172,7 @@ func (s situation) restoresFrom(spec *schema.RestoreOperation) string {
 // way decides which control planes lose their data how, or says why that can't be done.
 func (s situation) way() (w way, why string) {
 	spec := s.spec.EtcdRestore
-	if len(s.strangers) > 0 {
+	if s.etcd.known && len(s.strangers) > 0 {
 		return w, fmt.Sprintf("etcd has members that no wanted control plane explains (%s): they would keep the old etcd alive; remove them first", strings.Join(s.strangers, ", "))
 	}
 	for _, member := range s.etcd.members {

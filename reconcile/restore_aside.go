@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/talos"
@@ -34,7 +35,46 @@ func (s situation) leftBehind() string {
 				"for good and sign it into without", has, s.takeIn(m))
 		}
 	}
+	return nameOr(s.forgotten(), s.discovered())
+}
+
+// forgotten says which machine that Git has no more may hold the old etcd's data. It can't be removed, since etcd gives no list.
+func (s situation) forgotten() string {
+	for _, name := range controlPlaneNames(s.in) {
+		if s.in.Cluster.Machine(name) != nil || s.in.remembered(name).Removed {
+			continue
+		}
+		if has := s.mayHoldOldData(name); has != "" {
+			first, _, _ := strings.Cut(name, asideMark)
+			return fmt.Sprintf("%s, and Git has %s (%s, UUID %s) no more: the old etcd could live on there, beside the restored one; put its YAML back, under a name that no other "+
+				"has, and it is restored with the others, or, if it is off for good, signed into without; or wipe it (talosctl reset)", has, first, s.in.endpoint(name), s.in.uuid(name))
+		}
+	}
 	return ""
+}
+
+// discovered says which machine discovery lists as a control plane that neither Git nor the state knows: of its etcd nothing is known.
+func (s situation) discovered() string {
+	names := controlPlaneNames(s.in)
+	for _, name := range s.wanted {
+		seen, _ := s.in.see(name)
+		for _, found := range seen.Discovery {
+			if found.MachineType == "worker" || explained(s.in, names, found) || s.unseenAs(names, found.Name) {
+				continue
+			}
+			return fmt.Sprintf("discovery lists %s (%s) as a control plane, and neither Git nor the state knows it: the old etcd could live on there, beside the restored one; put it "+
+				"into Git, or wipe it (talosctl reset) or power it off, and wait 30 minutes for discovery to forget it", found.Name, strings.Join(found.Addresses, ", "))
+		}
+	}
+	return ""
+}
+
+// unseenAs says whether a known control plane of which nothing is seen bears a name: what its addresses are is known to discovery alone.
+func (s situation) unseenAs(names []string, hostname string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, answers := s.in.see(name)
+		return !answers && hostname != "" && strings.EqualFold(s.in.hostname(name), hostname)
+	})
 }
 
 // mayHoldOldData says of a machine that its data is that of the etcd that is replaced, or may be; empty where it certainly has none, and where

@@ -88,6 +88,38 @@ func TestARestoreLeavesNoControlPlaneBehindWithTheOldEtcdsData(t *testing.T) {
 			unsigned(spec)
 			s.again()
 		}, "cp-5 holds etcd data, and the restore would leave it that: the old etcd could live on there, beside the restored one; approve it until etcd is restored, or wipe it", 0, false},
+		"one that Git has no more was a member, and gives no answer": {func(s situation, _ *schema.RestoreOperation) {
+			s.in.Cluster.Object.Spec.ControlPlane.Count = 5
+			s.in.State.Machines["old"] = &statefile.MachineState{Managed: true, Role: "controlplane", UUID: "uuid-old", Address: "10.0.0.19", MemberID: "a9"}
+		}, "old was etcd's member a9 when it was last seen and gives no answer, and Git has old (10.0.0.19, UUID uuid-old) no more: the old etcd could live on there, beside the " +
+			"restored one; put its YAML back", 0, false},
+		"one that Git has no more holds data": {func(s situation, spec *schema.RestoreOperation) {
+			delete(spec.ControlPlanes, "cp-5")
+			s.in.Cluster.Machines = s.in.Cluster.Machines[:4]
+			memory := s.in.State.Machines["cp-5"]
+			memory.Role, memory.UUID, memory.MemberID = "controlplane", "uuid-cp-5", ""
+		}, "cp-5 holds etcd data, and Git has cp-5 (, UUID uuid-cp-5) no more", 0, false},
+		"one that Git has no more was wiped": {func(s situation, _ *schema.RestoreOperation) {
+			s.in.Cluster.Object.Spec.ControlPlane.Count = 5
+			s.in.State.Machines["old"] = &statefile.MachineState{Managed: true, Role: "controlplane", UUID: "uuid-old", Address: "10.0.0.19", MemberID: "a9"}
+			s.in.Seen["old"] = Seen{Observation: talos.Observation{Mode: talos.ModeMaintenance, UUID: "uuid-old"}}
+		}, "", 5, false},
+		"discovery knows one that nobody else knows": {func(s situation, _ *schema.RestoreOperation) {
+			s.in.Cluster.Object.Spec.ControlPlane.Count = 5
+			s.change("cp-1", func(seen *Seen) {
+				seen.Discovery = []talos.DiscoveredMember{{Name: "cp-2", Addresses: []string{"10.0.0.12"}, MachineType: "controlplane"},
+					{Name: "w-9", Addresses: []string{"10.0.0.59"}, MachineType: "worker"}, {Name: "x-1", Addresses: []string{"10.0.0.91"}, MachineType: "controlplane"}}
+			})
+		}, "discovery lists x-1 (10.0.0.91) as a control plane, and neither Git nor the state knows it", 0, false},
+		"discovery knows another address of one that gives no answer": {func(s situation, spec *schema.RestoreOperation) {
+			s.in.Cluster.Object.Spec.ControlPlane.Count = 5
+			s.in.State.Machines["cp-5"].Hostname = "talos-five"
+			s.silence("cp-5")
+			gone(spec, "uuid-cp-5")
+			s.change("cp-1", func(seen *Seen) {
+				seen.Discovery = []talos.DiscoveredMember{{Name: "talos-five", Addresses: []string{"192.0.2.5"}, MachineType: "controlplane"}}
+			})
+		}, "", 4, false},
 		"a removal that is not over has data left": {func(s situation, _ *schema.RestoreOperation) {
 			s.in.State.Operations = []*statefile.OperationState{{Name: "out", Target: "cp-5", Action: schema.ActionRemove, Left: true, Phase: statefile.OperationPaused}}
 			s.again()
