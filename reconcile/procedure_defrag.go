@@ -84,7 +84,7 @@ func resolveDefragment(in *Input, intent statefile.Intent) ended {
 	name := intent.Machine
 	seen, ok := in.see(name)
 	answers := ok && seen.Etcd.MemberID != 0 && seen.Etcd.ServiceHealthy == talos.Yes
-	age := in.Now.Sub(intent.At)
+	age := in.age(intent)
 	switch {
 	case answers && len(seen.Etcd.Alarms) > 0 && intent.Outcome == statefile.OutcomeOK:
 		return ended{result: resolveGiven, say: "it replied, and an alarm stands", failure: fmt.Sprintf("etcd on %s is defragmented (its database takes %s, of which %s are in use), "+

@@ -48,7 +48,7 @@ func nextForfeit(s situation) move {
 func resolveForfeit(in *Input, intent statefile.Intent) ended {
 	name := intent.Machine
 	seen, ok := in.see(name)
-	age := in.Now.Sub(intent.At)
+	age := in.age(intent)
 	switch {
 	case ok && seen.Etcd.Leader != 0 && seen.Etcd.MemberID != 0 && !leads(seen):
 		return ended{result: resolveDone, say: "another member leads"}

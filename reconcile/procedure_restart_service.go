@@ -84,7 +84,7 @@ func resolveRestartService(in *Input, intent statefile.Intent) ended {
 	seen, ok := in.see(name)
 	service, _ := serviceOf(seen, id)
 	again := ok && service.State == "Running" && !service.Started.IsZero() && startedFact(seen.Services, id) != intent.Facts["started"]
-	age := in.Now.Sub(intent.At)
+	age := in.age(intent)
 	switch {
 	case again && service.Healthy != talos.No:
 		return ended{result: resolveDone, say: id + " started again"}

@@ -107,7 +107,7 @@ func (s situation) resting(name string) move {
 func resolveShutdown(in *Input, op *statefile.OperationState, intent statefile.Intent) ended {
 	name := intent.Machine
 	seen, ok := in.see(name)
-	late := in.Now.Sub(intent.At) >= in.Timing.Return
+	late := in.age(intent) >= in.Timing.Return
 	switch {
 	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID:
 		return ended{result: resolveDone, say: "it runs another boot"}

@@ -153,16 +153,25 @@ func resolveOwn(in *Input, next *statefile.State, intent statefile.Intent, etcd 
 }
 
 // noEffect says whether a call without a certain outcome may be taken as not sent, the machine showing no trace of it: the
-// node refused it, or its time to arrive is over.
+// node refused it, or its time to arrive is over. Of another writer's call that time counts from when this process took over.
 func noEffect(in *Input, next *statefile.State, intent statefile.Intent, quiet time.Duration) bool {
 	if intent.Outcome == statefile.OutcomeRefused {
 		return true
 	}
-	age := in.Now.Sub(intent.At)
 	if intent.Writer.Epoch != next.Writer.Epoch {
-		age = min(age, in.writerAge(next))
+		return in.writerAge(next) >= quiet
 	}
-	return age >= quiet
+	return in.age(intent) >= quiet
+}
+
+// age is how long ago a call was begun, at least. Another writer stamped it by a clock of its own, which may have been hours ahead; but it was
+// before this process took over.
+func (in *Input) age(intent statefile.Intent) time.Duration {
+	age := in.Now.Sub(intent.At)
+	if intent.Writer.Epoch != in.State.Writer.Epoch {
+		age = max(age, in.writerAge(in.State))
+	}
+	return age
 }
 
 func resolveFirstConfig(in *Input, next *statefile.State, intent statefile.Intent) (resolution, string) {
@@ -186,7 +195,7 @@ func resolveFirstConfig(in *Input, next *statefile.State, intent statefile.Inten
 		}
 		memory.ConfigDigest = ""
 		return resolveNone, "the machine is in maintenance mode in the same boot, so the config did not arrive"
-	case in.Now.Sub(intent.At) > in.Timing.ComeBack:
+	case in.age(intent) > in.Timing.ComeBack:
 		return resolveGiven, fmt.Sprintf("the machine has not answered for %s; its config counts as sent", in.Timing.ComeBack)
 	}
 	return resolveWait, "the machine has not said yet whether it took its config"
@@ -200,7 +209,7 @@ func resolveBootstrap(in *Input, next *statefile.State, intent statefile.Intent,
 	}
 	seen, ok := in.see(intent.Machine)
 	if !ok || seen.Mode != talos.ModeConfigured {
-		return resolveWait, "the machine doesn't answer; no other machine is bootstrapped"
+		return resolveWait, "the machine doesn't answer; no other machine is bootstrapped, since it may come back with an etcd: bring it back, or see docs/operations/bootstrap.md if it is gone for good"
 	}
 	etcd := seen.Etcd
 	switch {
@@ -212,7 +221,7 @@ func resolveBootstrap(in *Input, next *statefile.State, intent statefile.Intent,
 		return resolveNone, "it was booted again without having etcd data, so the bootstrap is gone"
 	case etcd.Service == "Starting" || etcd.Service == "Running":
 		return resolveWait, "it has no etcd data yet and its etcd service is " + etcd.Service
-	case intent.Outcome == statefile.OutcomeRefused && in.Now.Sub(intent.At) >= in.Timing.Retry:
+	case intent.Outcome == statefile.OutcomeRefused && in.age(intent) >= in.Timing.Retry:
 		return resolveNone, "the machine refused it: " + intent.Message
 	case intent.Outcome != statefile.OutcomeRefused && noEffect(in, next, intent, in.Timing.BootstrapQuiet):
 		return resolveNone, fmt.Sprintf("it has had no etcd data for %s in the same boot", in.Timing.BootstrapQuiet)
@@ -252,7 +261,7 @@ func resolveConfig(in *Input, next *statefile.State, intent statefile.Intent) (r
 			r.Failures-- // its agent died, and not of this call, which changes nothing that runs
 		}
 		return resolveNone, "the machine shows no trace of it"
-	case in.Now.Sub(intent.At) > in.Timing.ComeBack:
+	case in.age(intent) > in.Timing.ComeBack:
 		next.Rollout.Stopped = fmt.Sprintf("%s has not answered for %s since its config changed (%s): %s", intent.Machine, in.Timing.ComeBack,
 			intent.Action, waysOn)
 		return resolveGiven, "no answer"
@@ -292,7 +301,15 @@ func resolveRemoval(in *Input, next *statefile.State, intent statefile.Intent, e
 		}
 		return resolveNone, fmt.Sprintf("member %s is still in etcd: %s", intent.Member, nameOr(intent.Message, "no answer"))
 	}
-	return resolveWait, "etcd has not given a member list since"
+	return resolveWait, "etcd has not given a member list since" + lostEtcd(in, intent)
+}
+
+// lostEtcd is the way out where a call can only be settled by an etcd that gives no list any more: an operation can't begin over it.
+func lostEtcd(in *Input, intent statefile.Intent) string {
+	if in.age(intent) < in.Timing.Return {
+		return ""
+	}
+	return "; where it doesn't come back by itself, mend it by hand, or bring it back from a snapshot with 'ichor restore --recover-cluster' (docs/recovery.md), which passes over this call"
 }
 
 func resolveMending(in *Input, next *statefile.State, intent statefile.Intent, etcd etcdView) (resolution, string) {
@@ -309,7 +326,7 @@ func resolveMending(in *Input, next *statefile.State, intent statefile.Intent, e
 		return resolveDone, "it runs another boot"
 	case rebooted && wiped:
 		return resolveDone, "it runs another boot and its former data is gone"
-	case rebooted && seen.Etcd.Data == talos.Yes && seen.Etcd.MemberID == 0 && in.Now.Sub(intent.At) < in.Timing.MendCap:
+	case rebooted && seen.Etcd.Data == talos.Yes && seen.Etcd.MemberID == 0 && in.age(intent) < in.Timing.MendCap:
 		return resolveWait, "it runs another boot and holds etcd data that may be new"
 	case rebooted && seen.Etcd.Data == talos.Yes:
 		return resolveNone, "it runs another boot and still holds its former data"
@@ -321,7 +338,7 @@ func resolveMending(in *Input, next *statefile.State, intent statefile.Intent, e
 	case ok && intent.Outcome == "" && intent.Writer.Epoch != next.Writer.Epoch && seen.BootID == intent.BootID &&
 		!goingDown(seen.Stage) && noEffect(in, next, intent, in.Timing.MendCap):
 		return resolveNone, "it shows no trace of it"
-	case in.Now.Sub(intent.At) > in.Timing.MendCap:
+	case in.age(intent) > in.Timing.MendCap:
 		return resolveGiven, fmt.Sprintf("nothing was seen of it for %s; it is not asked again in that boot", in.Timing.MendCap)
 	}
 	return resolveWait, "the machine has not shown another boot yet"

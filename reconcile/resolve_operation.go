@@ -61,7 +61,7 @@ func resolveCall(in *Input, next *statefile.State, op *statefile.OperationState,
 	case ActRemoveMember:
 		return resolveLeave(in, next, op, intent, etcd)
 	case ActResetMachine:
-		return resolveWipe(in, op, intent)
+		return resolveWipe(in, next, op, intent)
 	case ActDeleteNode:
 		return resolveDeleteNode(in, next, op, intent)
 	}
@@ -81,7 +81,7 @@ func refusedByMachine(intent statefile.Intent) ended {
 // whatever was answered, another boot is the only proof, and without it the machine isn't asked again.
 func resolveReboot(in *Input, intent statefile.Intent) ended {
 	seen, ok := in.see(intent.Machine)
-	left := in.Now.Sub(intent.At)
+	left := in.age(intent)
 	switch {
 	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID:
 		return ended{result: resolveDone, say: "it runs another boot"}

@@ -19,14 +19,17 @@ func resolveLeave(in *Input, next *statefile.State, op *statefile.OperationState
 		op.Answer = intent.Message
 		return ended{result: resolveGiven, say: fmt.Sprintf("member %s is still in etcd: %s", intent.Member, nameOr(intent.Message, "no answer"))}
 	}
+	if !etcd.known {
+		return waiting(fmt.Sprintf("%s is taken out of etcd (member %s); etcd has not given a member list since%s", intent.Machine, intent.Member, lostEtcd(in, intent)))
+	}
 	return waiting(fmt.Sprintf("%s is taken out of etcd (member %s)", intent.Machine, intent.Member))
 }
 
 // resolveWipe waits until the machine is in maintenance mode, or is off.
-func resolveWipe(in *Input, op *statefile.OperationState, intent statefile.Intent) ended {
+func resolveWipe(in *Input, next *statefile.State, op *statefile.OperationState, intent statefile.Intent) ended {
 	name := intent.Machine
 	seen, ok := in.see(name)
-	age := in.Now.Sub(intent.At)
+	age := in.age(intent)
 	switch {
 	case ok && seen.Mode == talos.ModeMaintenance:
 		return ended{result: resolveDone, say: "it is in maintenance mode, and wiped"}
@@ -34,7 +37,7 @@ func resolveWipe(in *Input, op *statefile.OperationState, intent statefile.Inten
 		return ended{result: resolveGiven, say: "it runs another boot and is still configured", failure: stillConfigured(name)}
 	case ok:
 		op.SilentSince, op.Heartbeat = time.Time{}, time.Time{}
-		if age >= in.Timing.Return/2 && !goingDown(seen.Stage) {
+		if !goingDown(seen.Stage) && noEffect(in, next, intent, in.Timing.Return/2) {
 			return ended{result: resolveNone, say: "it still shows the same boot"}
 		}
 		return waiting(fmt.Sprintf("%s was asked to wipe itself at %s: %s", name, intent.At.Format("15:04:05Z"), stillThere(in, intent)))
@@ -58,7 +61,7 @@ func resolveDeleteNode(in *Input, next *statefile.State, op *statefile.Operation
 	}
 	node, known := nodeOf(in, intent.Machine)
 	switch {
-	case in.Kubernetes.Problem != "" && in.Now.Sub(intent.At) < in.Timing.ComeBack:
+	case in.Kubernetes.Problem != "" && in.age(intent) < in.Timing.ComeBack:
 		return waiting(fmt.Sprintf("the Node of %s is deleted, and the Kubernetes API can't be asked: %s", intent.Machine, in.Kubernetes.Problem))
 	case in.Kubernetes.Problem != "":
 		return ended{result: resolveGiven, say: "the Kubernetes API can't be asked"}

@@ -195,8 +195,15 @@ func (d *decision) settle() nextStep {
 	return nextStep{}
 }
 
-// since is how long ago an intent was begun.
-func (d *decision) since(i *Intent) time.Duration { return d.Now.Sub(i.At) }
+// since is how long ago an intent was begun, at least. An earlier driver stamped it by a clock of its own, which may have been hours ahead; but
+// it was before this process came to drive.
+func (d *decision) since(i *Intent) time.Duration {
+	age := d.Now.Sub(i.At)
+	if i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch {
+		age = max(age, d.Driven)
+	}
+	return age
+}
 
 // act makes an action of a look at its machine.
 func (d *decision) act(kind ActionKind, name string, facts map[string]string, why string) nextStep {

@@ -151,17 +151,17 @@ func (d *decision) unjam(on string, members []talos.EtcdMember) nextStep {
 		if d.Unjoined[id] < grace {
 			continue
 		}
-		tries, last := 0, time.Time{}
+		tries, last := 0, time.Duration(0)
 		for _, i := range d.m.Intents {
 			if i.Action == ActRemoveMember && i.Facts[factMember] == id && !neverSent(&i) && !d.earlier(&i) {
-				tries, last = max(tries, i.Attempt), i.At
+				tries, last = max(tries, i.Attempt), d.since(&i)
 			}
 		}
 		switch {
 		case tries >= maxRemovals:
 			return stop("member %s did not come to be one within %s, and could not be removed %d times: the others can't join beside it; look at %s", id, grace, tries,
 				nameOr(d.machineOf(member), "the machine that it is"))
-		case tries > 0 && d.Now.Sub(last) < d.Timing.Again:
+		case tries > 0 && last < d.Timing.Again:
 			return wait("member %s is removed, since it did not come to be one within %s", id, grace)
 		}
 		what := "a learner"

@@ -50,7 +50,7 @@ func (d *decision) deserted() bool {
 	}
 	for _, m := range d.m.Machines {
 		seen, last := d.Seen[m.Name], d.m.last(ActLeave, m.Name)
-		if m.Name != d.m.Holder && (last == nil || seen.Mode != talos.ModeConfigured || seen.Etcd.Data != talos.No || d.Now.Sub(latest(*last)) <= d.Timing.Broken) {
+		if m.Name != d.m.Holder && (last == nil || seen.Mode != talos.ModeConfigured || seen.Etcd.Data != talos.No || d.sinceEnd(last) <= d.Timing.Broken) {
 			return false
 		}
 	}
@@ -65,7 +65,7 @@ func (d *decision) served(note string) nextStep {
 		last := d.m.last(ActLeave, m.Name)
 		switch server := d.Seen[m.Name].APIServer; {
 		case m.Name == d.m.Holder || last == nil || server == talos.No:
-		case d.Now.Sub(latest(*last)) < d.Timing.Servers:
+		case d.sinceEnd(last) < d.Timing.Servers:
 			says := "runs still"
 			if server == talos.Unknown {
 				says = "may run still"
@@ -125,10 +125,11 @@ func (d *decision) growing(attempt int) time.Duration {
 	return pause
 }
 
-// latest is when an intent's call was last known to be under way.
-func latest(i Intent) time.Time {
+// sinceEnd is how long ago an intent's call was last known to be under way, at least.
+func (d *decision) sinceEnd(i *Intent) time.Duration {
+	ended := *i
 	if i.OutcomeAt.After(i.At) {
-		return i.OutcomeAt
+		ended.At = i.OutcomeAt
 	}
-	return i.At
+	return d.since(&ended)
 }

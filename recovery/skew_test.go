@@ -1,0 +1,47 @@
+package recovery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/talos"
+)
+
+// TestACallOfADriverWhoseClockWasAheadHoldsNothingUpForThatLong: this process has driven for longer than what is waited for, and every call of an
+// earlier driver is older than that.
+func TestACallOfADriverWhoseClockWasAheadHoldsNothingUpForThatLong(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase Phase
+		kind  ActionKind
+		spoil func(in *input)
+		want  ActionKind
+		next  Phase
+	}{
+		"a reset of which nothing is seen is asked for again": {PhaseConfiguring, ActReset, func(in *input) { in.holds("cp-2", 2) }, ActReset, ""},
+		"a recovery that left no trace is sent again": {PhaseRecovering, ActRecover, func(in *input) {
+			in.Marker.Intents[0].Machine, in.Marker.Intents[0].Facts = "cp-1", map[string]string{factService: service(nil)}
+		}, ActUpload, ""},
+		"the API server of one that left is not waited for any more": {PhaseLeaving, ActLeave, func(in *input) {
+			in.Marker.Holder, in.Marker.Machines = "cp-3", in.Marker.Machines[1:]
+			in.Marker.Intents[0].OutcomeAt = in.Marker.Intents[0].At.Add(time.Minute)
+			in.holds("cp-3", 3, talos.EtcdMember{ID: 3, Name: "cp-3"})
+		}, "", PhaseConfiguring},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := stopping(test.phase)
+			in.Driven, in.Marker.Wipe = 11*time.Minute, []string{"cp-1", "cp-2", "cp-3"}
+			in.begun(test.kind, "cp-2", 1, statefile.OutcomeOK, "")
+			in.Marker.Intents[0].Driver, in.Marker.Intents[0].At = "before", in.Now.Add(5*time.Hour)
+			test.spoil(in)
+			step := decide(*in)
+			require.Equal(t, test.next, step.Phase, "%+v", step)
+			if test.want != "" {
+				require.NotNil(t, step.Action, "%+v", step)
+				require.Equal(t, test.want, step.Action.Kind)
+			}
+		})
+	}
+}
