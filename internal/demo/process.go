@@ -112,10 +112,14 @@ func waitFor(ctx context.Context, limit time.Duration, what string, alive func()
 	defer cancel()
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()
+	var last error
 	for {
-		last := ask(ctx)
-		if last == nil {
+		answer := ask(ctx)
+		if answer == nil {
 			return nil
+		}
+		if last == nil || ctx.Err() == nil { // one that the limit cut off says nothing
+			last = answer
 		}
 		if err := alive(); err != nil {
 			return err

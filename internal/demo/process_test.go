@@ -46,3 +46,17 @@ func TestWhatIsNotSeenInTimeIsSaidWithTheLastAnswer(t *testing.T) {
 		t.Errorf("waitFor: %v", err)
 	}
 }
+
+func TestAnAnswerThatTheLimitCutOffIsNotTheLastOne(t *testing.T) {
+	asked := 0
+	err := waitFor(t.Context(), time.Second, "a miracle", func() error { return nil }, func(ctx context.Context) error {
+		if asked++; asked == 1 {
+			return errors.New("still nothing")
+		}
+		<-ctx.Done()
+		return errors.New("killed")
+	})
+	if err == nil || !strings.Contains(err.Error(), "still nothing") || strings.Contains(err.Error(), "killed") {
+		t.Errorf("waitFor: %v", err)
+	}
+}
