@@ -406,6 +406,9 @@ func (s situation) goodbye(r removed) string {
 		return fmt.Sprintf("%s is removed: it was never in etcd, which isn't bootstrapped yet; the machine itself was stated to be off for good, and was not wiped", r.name)
 	case s.spec.Node.Gone:
 		return fmt.Sprintf("%s is removed: %s; the machine itself was stated to be off for good, and was not wiped", r.name, out)
+	case r.answers && r.seen.Mode == talos.ModeMaintenance && s.sent(ActResetMachine) == 0:
+		return fmt.Sprintf("%s is removed: it was in maintenance mode already, where nothing can be wiped, so that its disk holds whatever it held (etcd's data and what pods kept may be "+
+			"among it), and %s; delete its YAML", r.name, out)
 	case r.answers && r.seen.Mode == talos.ModeMaintenance:
 		return fmt.Sprintf("%s is removed: it is wiped and waits in maintenance mode, and %s; delete its YAML", r.name, out)
 	}

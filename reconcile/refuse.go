@@ -46,7 +46,8 @@ func partitionsOf(kind ActionKind) []wipe {
 	case ActReset:
 		return []wipe{{Label: "EPHEMERAL", Wipe: true}}
 	case ActResetMachine:
-		return []wipe{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}
+		// Talos wipes them in this order and stops at the first that fails. STATE comes last: a machine in maintenance mode has lost EPHEMERAL too.
+		return []wipe{{Label: "EPHEMERAL", Wipe: true}, {Label: "STATE", Wipe: true}}
 	}
 	return nil
 }
