@@ -64,8 +64,9 @@ crash: ## every procedure but restores on simulated machines (make restore-matri
 	  -run 'Killed' -skip OfARestore ./recovery ./reconcile || failed=1; \
 	go run ./internal/crashmatrix/table bin/crash.jsonl || failed=1; test -z "$$failed"
 
-bench: ## the table of docs/benchmarks.md
-	go run ./internal/bench
+bench: ## the table of docs/benchmarks.md and its plot (hours); it ends with the command that puts them into docs/
+	@mkdir -p bin
+	go run ./internal/bench -keep bin/bench.jsonl -plot bin/fleet.svg
 
 # Random histories: SEEDS of them from FIRST on. One that fails is printed, with the command that replays it.
 SEEDS ?= 100

@@ -47,7 +47,7 @@ func loadPlot(rows []row, found map[string]map[string]result) string {
 	}
 	var panels []panel
 	for _, d := range drawn {
-		p := panel{title: d.title, x: "machines", lines: []line{{name: "clusters of 10 machines"}, {name: "one cluster"}, {name: "the same with four agents"}}}
+		p := panel{title: d.title, x: "machines", lines: []line{{name: "clusters of 10 machines"}, {name: "one cluster"}, {name: "clusters of 10, four agents"}}}
 		for _, r := range rows {
 			got, measured := found[r.pkg][r.benchmark]
 			if !measured || r.load[0] == 0 {

@@ -1,5 +1,9 @@
 // Command bench is what `make bench` runs: it runs the benchmarks of the packages in one go and prints one table, each
 // figure beside its peer where it has one, so that the ratio holds on any machine. docs/benchmarks.md explains each row.
+//
+// What is measured is kept in a file as it comes (-keep), and -from makes a table, a plot and the page's table of it without measuring anew:
+//
+//	go run ./internal/bench -from bin/bench.jsonl -write docs/benchmarks.md -plot docs/fleet.svg
 package main
 
 import (
@@ -18,7 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"time"
 
 	"golang.org/x/tools/benchmark/parse"
 
@@ -38,8 +42,19 @@ type row struct {
 
 // options are the command line.
 type options struct {
-	benchtime, only, plot string
-	quick                 bool
+	benchtime, only, plot, keep, from, write string
+	quick                                    bool
+}
+
+// check refuses what makes no sense together.
+func (o options) check() error {
+	switch {
+	case o.write != "" && (o.only != "" || o.quick):
+		return errors.New("-write puts the table of one whole run into the page: leave -only and -quick out")
+	case o.from != "" && o.keep != "":
+		return errors.New("-from measures nothing, so -keep would keep nothing: give one of them")
+	}
+	return nil
 }
 
 func main() {
@@ -48,6 +63,9 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "run the rows whose title holds this text")
 	flag.BoolVar(&o.quick, "quick", false, "leave out the rows that take minutes")
 	flag.StringVar(&o.plot, "plot", "", "write what a fleet costs against its size to this file, as an SVG")
+	flag.StringVar(&o.keep, "keep", "", "keep what is measured in this file, line by line as it comes")
+	flag.StringVar(&o.from, "from", "", "measure nothing, and take what a run kept in this file")
+	flag.StringVar(&o.write, "write", "", "put the table into this page, between its markers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -58,23 +76,38 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	wanted := rowsTitled(rows, o.only)
 	if o.quick {
 		wanted = slices.DeleteFunc(wanted, func(r row) bool { return r.slow })
 	}
-	results, failed := measureRows(ctx, wanted, o.benchtime)
-	if o.plot != "" {
-		if err := os.WriteFile(o.plot, []byte(loadPlot(wanted, results)), 0o644); err != nil {
-			return errors.Join(failed, fmt.Errorf("writing the plot: %w", err))
+	m := &measurement{Began: time.Now().UTC(), Conditions: conditions(), results: map[string]map[string]result{}}
+	var failed error
+	if o.from != "" {
+		if err := m.read(o.from); err != nil {
+			return err
+		}
+	} else {
+		var err error
+		if failed, err = m.make(ctx, o, wanted); err != nil {
+			return err
 		}
 	}
-	fmt.Println("measured with", conditions())
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "what\tprocessor time\ttime\tallocated\tmore\tagainst\tload average")
-	for _, r := range wanted {
-		fmt.Fprintln(table, strings.Join(cells(r, results[r.pkg]), "\t"))
+	err := m.print(os.Stdout, wanted)
+	if o.plot != "" {
+		if wrote := os.WriteFile(o.plot, []byte(loadPlot(wanted, m.results)), 0o644); wrote != nil {
+			err = errors.Join(err, fmt.Errorf("writing the plot: %w", wrote))
+		}
 	}
-	return errors.Join(table.Flush(), failed)
+	if o.write != "" {
+		err = errors.Join(err, m.writePage(o.write, wanted))
+	}
+	if o.keep != "" {
+		fmt.Fprintf(os.Stderr, "the page takes this run over with:\n  go run ./internal/bench -from %s -write docs/benchmarks.md -plot docs/fleet.svg\n", o.keep)
+	}
+	return errors.Join(failed, err)
 }
 
 // cells are one line of the table. What wasn't measured says so.
@@ -108,13 +141,16 @@ func ratio(a, b result) float64 {
 	return a.NsPerOp / b.NsPerOp
 }
 
-// conditions says what the machine did besides, since a time on a busy one says little: ratios do.
+// conditions says what it is measured on.
 func conditions() string {
-	text := fmt.Sprintf("%d processors, %s", runtime.NumCPU(), runtime.Version())
-	if load := loadAverage(); load != "" {
-		text += ", load average " + load
+	text := fmt.Sprintf("%d processors", runtime.NumCPU())
+	if about, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, rest, found := strings.Cut(string(about), "model name"); found {
+			name, _, _ := strings.Cut(rest, "\n")
+			text += " (" + strings.Trim(name, " \t:") + ")"
+		}
 	}
-	return text
+	return text + ", " + runtime.Version()
 }
 
 // loadAverage is how many processes wanted to run in the last minute, as the system counts them; empty where it doesn't say.
@@ -139,24 +175,22 @@ type result struct {
 	busy    string // the load average when it had run
 }
 
-// pattern is what go test -bench takes for the benchmarks of a package that are in the table, and their peers; those that run alone aside.
-func pattern(rows []row, pkg string) string {
+// together are the benchmarks of a package that are in the table, and their peers, by what comes before the first slash: they run in one process. Those that
+// run alone are left out.
+func together(rows []row, pkg string) []string {
 	var names []string
 	for _, r := range rows {
-		if r.alone {
+		if r.alone || r.pkg != pkg {
 			continue
 		}
 		for _, benchmark := range []string{r.benchmark, r.peer} {
 			name, _, _ := strings.Cut(benchmark, "/")
-			if r.pkg == pkg && name != "" && !slices.Contains(names, name) {
+			if name != "" && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
 	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "^(" + strings.Join(names, "|") + ")$"
+	return names
 }
 
 // exactly is what go test -bench takes for one benchmark and no other.
@@ -168,40 +202,60 @@ func exactly(benchmark string) string {
 	return strings.Join(parts, "/")
 }
 
-// measureRows runs the benchmarks of rows and their peers: by package, then by name. What fails leaves the others as they are.
-func measureRows(ctx context.Context, wanted []row, benchtime string) (map[string]map[string]result, error) {
-	results, built := map[string]map[string]result{}, map[string]program{}
+// measureRows runs the benchmarks of rows and their peers, by package, then by name. What fails leaves the others as they are: each name has a process
+// of its own, and what a process that died didn't come to is run by itself.
+func (m *measurement) measureRows(ctx context.Context, wanted []row, benchtime string) error {
 	folder, err := os.MkdirTemp("", "ichor-bench-*")
 	if err != nil {
-		return results, fmt.Errorf("making a folder for what is built: %w", err)
+		return fmt.Errorf("making a folder for what is built: %w", err)
 	}
 	defer os.RemoveAll(folder)
+	built := map[string]program{}
 	var failed []error
-	run := func(r row, pattern string) {
-		failed = append(failed, measure(ctx, built[r.pkg], pattern, benchtime, results[r.pkg]))
-	}
 	for n, r := range wanted {
 		if _, is := built[r.pkg]; !is {
 			fmt.Fprintf(os.Stderr, "building the benchmarks of %s\n", r.pkg)
-			results[r.pkg] = map[string]result{}
 			if built[r.pkg], err = build(ctx, r.pkg, filepath.Join(folder, fmt.Sprint(n))); err != nil {
 				failed = append(failed, err)
 				continue
 			}
-			if names := pattern(wanted, r.pkg); names != "" {
-				run(r, names)
+			for _, name := range together(wanted, r.pkg) {
+				failed = append(failed, m.measureName(ctx, built[r.pkg], wanted, r.pkg, name, benchtime))
 			}
 		}
 		if !r.alone || built[r.pkg].file == "" {
 			continue
 		}
 		for _, benchmark := range []string{r.benchmark, r.peer} {
-			if _, known := results[r.pkg][benchmark]; !known && benchmark != "" {
-				run(r, exactly(benchmark))
+			if _, known := m.results[r.pkg][benchmark]; !known && benchmark != "" {
+				failed = append(failed, measure(ctx, built[r.pkg], exactly(benchmark), benchtime, m.taker(r.pkg)))
 			}
 		}
 	}
-	return results, errors.Join(failed...)
+	return errors.Join(failed...)
+}
+
+// errDied is in the error of a process that ended before it had run all.
+var errDied = errors.New("it died")
+
+// measureName runs all that is below a name.
+func (m *measurement) measureName(ctx context.Context, p program, wanted []row, pkg, name, benchtime string) error {
+	err := measure(ctx, p, exactly(name), benchtime, m.taker(pkg))
+	if !errors.Is(err, errDied) || ctx.Err() != nil {
+		return err
+	}
+	tried := map[string]bool{}
+	for _, r := range wanted {
+		for _, benchmark := range []string{r.benchmark, r.peer} {
+			_, known := m.results[pkg][benchmark]
+			if r.pkg != pkg || r.alone || known || tried[benchmark] || !strings.HasPrefix(benchmark, name+"/") {
+				continue
+			}
+			tried[benchmark] = true
+			err = errors.Join(err, measure(ctx, p, exactly(benchmark), benchtime, m.taker(pkg)))
+		}
+	}
+	return err
 }
 
 // program is the test program of a package, and the folder that it runs in.
@@ -219,8 +273,8 @@ func build(ctx context.Context, pkg, file string) (program, error) {
 	return program{file, strings.TrimSpace(string(folder))}, nil
 }
 
-// measure runs benchmarks of a package and puts them into results, by name, each as soon as it is there.
-func measure(ctx context.Context, p program, pattern, benchtime string, results map[string]result) error {
+// measure runs benchmarks of a package and gives each line that it prints to take, as soon as it is there.
+func measure(ctx context.Context, p program, pattern, benchtime string, take func(line string)) error {
 	cmd := exec.CommandContext(ctx, p.file, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", benchtime, "-test.timeout", "120m")
 	cmd.Dir = p.folder
 	out, in := io.Pipe()
@@ -238,30 +292,38 @@ func measure(ctx context.Context, p program, pattern, benchtime string, results 
 	for {
 		line, err := lines.ReadString('\n')
 		said.WriteString(line)
-		note(line, results)
+		take(line)
 		if err != nil {
 			break
 		}
 	}
 	if err := <-ended; err != nil {
+		if text := "\n" + said.String(); strings.Contains(text, "\npanic: ") || strings.Contains(text, "\nfatal error: ") || cmd.ProcessState.ExitCode() < 0 {
+			err = errors.Join(errDied, err)
+		}
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said.String())
 	}
 	return nil
 }
 
-// note puts a line of a benchmark's output into results if it holds one, and shows it, since all of them take long.
-func note(line string, results map[string]result) {
+// note puts a line of a benchmark's output into results if it holds one.
+func note(line, busy string, results map[string]result) (name string, is bool) {
 	parsed, err := parse.ParseLine(line)
 	if err != nil {
-		return // not a line of results
+		return "", false // not a line of results
 	}
-	name := parsed.Name
+	name = parsed.Name
 	if cut := strings.LastIndexByte(name, '-'); cut > 0 {
 		name = name[:cut] // the number of processors
 	}
-	got := result{Benchmark: *parsed, figures: map[string]float64{}, busy: loadAverage()}
+	got := result{Benchmark: *parsed, figures: map[string]float64{}, busy: busy}
 	got.extra = extraUnits(line, got.figures)
 	results[name] = got
+	return name, true
+}
+
+// show prints a result as it comes, since all of them take long.
+func show(name string, got result) {
 	figures := []string{duration(got.NsPerOp)}
 	if ms, known := got.figures[cputime.Unit]; known {
 		figures = append(figures, duration(ms*1e6)+" of processor time")

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/xml"
+	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,10 +25,10 @@ func TestUnitsThatAreNotGosOwnAreKept(t *testing.T) {
 
 func TestARowThatWasNotMeasuredSaysSo(t *testing.T) {
 	results := map[string]result{}
-	note("BenchmarkX/a-2  1  3000000 ns/op  2 cpu-ms/op  7 MiB-kept  4096 B/op  12 allocs/op\n", results)
-	note("BenchmarkX/c-2  1  1000000 ns/op  1 cpu-ms/op\n", results)
-	note("BenchmarkX/d-2  1  1000000 ns/op\n", results)
-	note("goos: linux\n", results)
+	note("BenchmarkX/a-2  1  3000000 ns/op  2 cpu-ms/op  7 MiB-kept  4096 B/op  12 allocs/op\n", "", results)
+	note("BenchmarkX/c-2  1  1000000 ns/op  1 cpu-ms/op\n", "", results)
+	note("BenchmarkX/d-2  1  1000000 ns/op\n", "", results)
+	note("goos: linux\n", "", results)
 	for _, c := range []struct {
 		row  row
 		want string
@@ -44,17 +47,52 @@ func TestARowThatWasNotMeasuredSaysSo(t *testing.T) {
 
 func TestABenchmarkThatFailsLeavesTheOthersAsTheyAre(t *testing.T) {
 	results := map[string]result{}
-	err := measure(t.Context(), program{file: "/bin/sh", folder: t.TempDir()}, "", "", results)
+	take := func(line string) { note(line, "", results) }
+	err := measure(t.Context(), program{file: "/bin/sh", folder: t.TempDir()}, "", "", take)
 	if err == nil || len(results) != 0 {
 		t.Errorf("a program that isn't a test's gave %v and %v", err, results)
 	}
-	script := filepath.Join(t.TempDir(), "bench")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 'BenchmarkX/a-2  1  3000000 ns/op'\necho 'it broke' >&2\nexit 1\n"), 0o700); err != nil {
+	p := script(t, "echo 'BenchmarkX/a-2  1  3000000 ns/op'\necho 'it broke' >&2\nexit 1\n")
+	err = measure(t.Context(), p, "", "", take)
+	if err == nil || errors.Is(err, errDied) || !strings.Contains(err.Error(), "it broke") || results["BenchmarkX/a"].NsPerOp != 3e6 {
+		t.Errorf("got %v and %v", err, results)
+	}
+}
+
+// script is a program that stands in the place of a package's benchmarks.
+func script(t *testing.T, text string) program {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bench")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err = measure(t.Context(), program{file: script, folder: t.TempDir()}, "", "", results)
-	if err == nil || !strings.Contains(err.Error(), "it broke") || results["BenchmarkX/a"].NsPerOp != 3e6 {
-		t.Errorf("got %v and %v", err, results)
+	return program{file: file, folder: t.TempDir()}
+}
+
+func TestWhatAProcessThatDiedDidNotComeToIsRunByItself(t *testing.T) {
+	rows := []row{{pkg: "p", benchmark: "BenchmarkX/a"}, {pkg: "p", benchmark: "BenchmarkX/b"}, {pkg: "p", benchmark: "BenchmarkX/c", peer: "BenchmarkX/d"},
+		{pkg: "p", benchmark: "BenchmarkY/a"}, {pkg: "p", benchmark: "BenchmarkX/alone", alone: true}}
+	for name, test := range map[string]struct {
+		whole string
+		want  []string
+	}{
+		"it panics":          {"echo 'panic: no such thing'; exit 2", []string{"BenchmarkX/a", "BenchmarkX/c", "BenchmarkX/d"}},
+		"it is killed":       {"kill -9 $$", []string{"BenchmarkX/a", "BenchmarkX/c", "BenchmarkX/d"}},
+		"one of them failed": {"echo '--- FAIL: BenchmarkX/b'; exit 1", []string{"BenchmarkX/a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The fourth argument is the pattern. Alone, b fails once more.
+			p := script(t, "case \"$4\" in\n'^BenchmarkX$') echo 'BenchmarkX/a-2 1 5 ns/op'; "+test.whole+" ;;\n*/^b*) exit 1 ;;\n"+
+				"*/^c*) echo 'BenchmarkX/c-2 1 5 ns/op' ;;\n*/^d*) echo 'BenchmarkX/d-2 1 5 ns/op' ;;\n*) echo unexpected; exit 9 ;;\nesac\n")
+			m := &measurement{results: map[string]map[string]result{}}
+			err := m.measureName(t.Context(), p, rows, "p", "BenchmarkX", "1x")
+			if err == nil || strings.Contains(err.Error(), "unexpected") {
+				t.Errorf("got %v", err)
+			}
+			if got := slices.Sorted(maps.Keys(m.results["p"])); !slices.Equal(got, test.want) {
+				t.Errorf("measured %v, want %v", got, test.want)
+			}
+		})
 	}
 }
 
@@ -70,16 +108,10 @@ func TestFiguresReadWell(t *testing.T) {
 }
 
 func TestOnlyTheBenchmarksOfTheTableRun(t *testing.T) {
-	table := []row{{pkg: "a", benchmark: "BenchmarkX/1"}, {pkg: "a", benchmark: "BenchmarkX/2", peer: "BenchmarkY"}, {pkg: "b", benchmark: "BenchmarkZ"}}
-	if got, want := pattern(rowsTitled(table, ""), "a"), "^(BenchmarkX|BenchmarkY)$"; got != want {
-		t.Errorf("pattern = %q, want %q", got, want)
-	}
-}
-
-func TestABenchmarkThatRunsAloneIsNamedExactly(t *testing.T) {
-	table := []row{{pkg: "a", benchmark: "BenchmarkLoad/10_clusters", alone: true}, {pkg: "a", benchmark: "BenchmarkX/1"}}
-	if got, want := pattern(table, "a"), "^(BenchmarkX)$"; got != want {
-		t.Errorf("pattern = %q, want %q", got, want)
+	table := []row{{pkg: "a", benchmark: "BenchmarkX/1"}, {pkg: "a", benchmark: "BenchmarkX/2", peer: "BenchmarkY"}, {pkg: "b", benchmark: "BenchmarkZ"},
+		{pkg: "a", benchmark: "BenchmarkLoad/10_clusters", alone: true}}
+	if got, want := together(rowsTitled(table, ""), "a"), []string{"BenchmarkX", "BenchmarkY"}; !slices.Equal(got, want) {
+		t.Errorf("together = %q, want %q", got, want)
 	}
 	if got, want := exactly("BenchmarkLoad/10_clusters"), "^BenchmarkLoad$/^10_clusters$"; got != want {
 		t.Errorf("exactly = %q, want %q", got, want)

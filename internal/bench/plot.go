@@ -107,7 +107,9 @@ func (p panel) draw(out *strings.Builder) {
 				fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x, y, lineColours[n%len(lineColours)])
 			}
 		}
-		fmt.Fprintf(out, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(path.String()), lineColours[n%len(lineColours)])
+		if strings.Count(path.String(), " ") > 1 { // one point makes no line
+			fmt.Fprintf(out, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.TrimSpace(path.String()), lineColours[n%len(lineColours)])
+		}
 	}
 }
 
