@@ -18,6 +18,8 @@ import (
 type measurement struct {
 	Began      time.Time `json:"began"`
 	Conditions string    `json:"conditions"`
+	// Partly says that some rows were left out.
+	Partly bool `json:"partly,omitempty"`
 
 	results map[string]map[string]result
 	keep    io.Writer
@@ -77,7 +79,7 @@ func (m *measurement) read(path string) error {
 	if err != nil {
 		return err
 	}
-	m.Began = time.Time{}
+	m.Began, m.Partly = time.Time{}, false
 	whole := data[:bytes.LastIndexByte(data, '\n')+1]
 	for n, line := range bytes.Split(bytes.TrimSpace(whole), []byte("\n")) {
 		if n == 0 {
@@ -123,7 +125,10 @@ func (m *measurement) title(wanted []row) string {
 		}
 	}
 	text := fmt.Sprintf("Measured on %s in one run of `make bench`: %s", m.Began.UTC().Format(time.DateOnly), m.Conditions)
-	if low <= high {
+	switch {
+	case math.Round(low) == math.Round(high):
+		text += fmt.Sprintf(", a load average of %.0f", low)
+	case low < high:
 		text += fmt.Sprintf(", load averages of %.0f to %.0f", low, high)
 	}
 	return text + "."

@@ -14,7 +14,7 @@ var loadShapes = [][3]int{{10, 10, 1}, {100, 10, 1}, {300, 10, 1}, {1000, 10, 1}
 func loadRows() []row {
 	var all []row
 	for _, shape := range loadShapes {
-		r := row{title: fmt.Sprintf("load: %d clusters of %d machines", shape[0], shape[1]), pkg: "ichor.maesh.dev/reconcile", benchmark: loadBenchmark(shape),
+		r := row{title: fmt.Sprintf("load: %s of %s", counted(shape[0], "cluster"), counted(shape[1], "machine")), pkg: "ichor.maesh.dev/reconcile", benchmark: loadBenchmark(shape),
 			alone: true, slow: shape[0]*shape[1] > 1000, load: shape}
 		if shape[2] > 1 {
 			r.title += fmt.Sprintf(", %d agents", shape[2])
@@ -24,6 +24,18 @@ func loadRows() []row {
 		all = append(all, r)
 	}
 	return all
+}
+
+// counted is "1 cluster", "10 clusters" or "1,000 clusters".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	text := fmt.Sprint(n)
+	if len(text) > 3 {
+		text = text[:len(text)-3] + "," + text[len(text)-3:]
+	}
+	return text + " " + what + "s"
 }
 
 func loadBenchmark(shape [3]int) string {
@@ -77,7 +89,7 @@ func loadFigures(r result) string {
 		{"cpu-s-first", "first start %.1f s of processor time"}, {"cpu-s-restart", "restart %.1f s"}, {"cpu-s-commit", "a commit %.1f s"}, {"requests-commit", "%.0f requests for it"},
 		{"kept-MiB", "%.0f MiB kept by an agent"}, {"peak-MiB", "%.0f MiB at most, with the stubs"},
 		{"Observe/min", "%.0f looks at machines a minute"}, {"Dial", "%.0f calls"}, {"ls-remote/min", "%.2g questions to Git a minute"},
-		{"GetObject/min", "%.1f GET"}, {"PutObject/min", "%.1f PUT"}, {"ListObjectsV2/min", "%.1f LIST"}, {"ListObjectsV2/hour", "a minute, and %.0f LIST an hour"},
+		{"GetObject/min", "%.1f GET a minute"}, {"PutObject/min", "%.1f PUT a minute"}, {"ListObjectsV2/min", "%.1f LIST a minute"}, {"ListObjectsV2/hour", "%.0f LIST an hour"},
 	} {
 		if value, is := r.figures[f.unit]; is {
 			parts = append(parts, fmt.Sprintf(f.format, value))

@@ -83,7 +83,7 @@ func run(ctx context.Context, o options) error {
 	if o.quick {
 		wanted = slices.DeleteFunc(wanted, func(r row) bool { return r.slow })
 	}
-	m := &measurement{Began: time.Now().UTC(), Conditions: conditions(), results: map[string]map[string]result{}}
+	m := &measurement{Began: time.Now().UTC(), Conditions: conditions(), Partly: o.only != "" || o.quick, results: map[string]map[string]result{}}
 	var failed error
 	if o.from != "" {
 		if err := m.read(o.from); err != nil {
@@ -104,7 +104,7 @@ func run(ctx context.Context, o options) error {
 	if o.write != "" {
 		err = errors.Join(err, m.writePage(o.write, wanted))
 	}
-	if o.keep != "" {
+	if o.keep != "" && !m.Partly {
 		fmt.Fprintf(os.Stderr, "the page takes this run over with:\n  go run ./internal/bench -from %s -write docs/benchmarks.md -plot docs/fleet.svg\n", o.keep)
 	}
 	return errors.Join(failed, err)

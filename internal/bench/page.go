@@ -14,6 +14,9 @@ const (
 
 // writePage puts the table into a page, between its markers.
 func (m *measurement) writePage(path string, wanted []row) error {
+	if m.Partly {
+		return fmt.Errorf("%s stays as it is: its table is of one whole run, and this one left rows out", path)
+	}
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err

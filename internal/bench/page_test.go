@@ -81,7 +81,7 @@ func TestTheTableGoesBetweenTheMarkersOfThePage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "above\n\n" + pageBegin + `Measured on 2026-12-01 in one run of ` + "`make bench`" + `: 2 processors, go1.26.8, load averages of 10 to 10.
+		want := "above\n\n" + pageBegin + `Measured on 2026-12-01 in one run of ` + "`make bench`" + `: 2 processors, go1.26.8, a load average of 10.
 
 | what | processor time | time | allocated | more | against | load average |
 |---|---|---|---|---|---|---|
@@ -100,6 +100,36 @@ func TestTheTableGoesBetweenTheMarkersOfThePage(t *testing.T) {
 		if got, _ := os.ReadFile(page); string(got) != text {
 			t.Errorf("%q became %q", text, got)
 		}
+	}
+}
+
+func TestARunThatLeftRowsOutIsNotPutIntoThePage(t *testing.T) {
+	dir := t.TempDir()
+	file, page := filepath.Join(dir, "bench.jsonl"), filepath.Join(dir, "page.md")
+	for path, text := range map[string]string{file: `{"began":"2026-12-01T01:53:51Z","conditions":"c","partly":true}` + "\n", page: pageBegin + pageEnd} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := someRun()
+	if err := m.read(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.writePage(page, someRows); err == nil || !strings.Contains(err.Error(), "left rows out") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheTitleSaysWhatTheMachineDidBesides(t *testing.T) {
+	for want, loads := range map[string][]string{"go1.26.8.": {"", ""}, "go1.26.8, a load average of 3.": {"3.1", ""}, "go1.26.8, load averages of 3 to 18.": {"17.6", "3.1"}} {
+		m := someRun()
+		m.results["p"] = map[string]result{"BenchmarkX/a": {busy: loads[0]}, "BenchmarkX/b": {busy: loads[1]}}
+		if got := m.title(someRows); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want %q at its end", got, want)
+		}
+	}
+	if got := []string{counted(1, "cluster"), counted(300, "machine"), counted(1000, "cluster")}; strings.Join(got, "; ") != "1 cluster; 300 machines; 1,000 clusters" {
+		t.Errorf("got %q", got)
 	}
 }
 
