@@ -15,8 +15,8 @@ const (
 	lookAfterFailed = 5 * time.Minute
 )
 
-// Order is what a TalosEtcdBackup asks for.
-type Order struct {
+// order is what a TalosEtcdBackup asks for.
+type order struct {
 	Schedule  backup.Schedule
 	Suspended bool
 	Retention backup.Retention
@@ -24,9 +24,9 @@ type Order struct {
 	Drill *backup.Schedule
 }
 
-// ReadOrder reads a document.
-func ReadOrder(b *schema.TalosEtcdBackup) (Order, error) {
-	var o Order
+// readOrder reads a document.
+func readOrder(b *schema.TalosEtcdBackup) (order, error) {
+	var o order
 	var err error
 	if o.Schedule, err = backup.ParseSchedule(b.Spec.Cron()); err != nil {
 		return o, err
@@ -43,28 +43,28 @@ func ReadOrder(b *schema.TalosEtcdBackup) (Order, error) {
 	return o, nil
 }
 
-// Step is one thing to do.
-type Step string
+// step is one thing to do.
+type step string
 
 // The steps, in the order in which they come when several are due.
 const (
-	// StepFinish ends what a process that died left open.
-	StepFinish Step = "finish"
-	// StepIgnore notes that a request is not acted on.
-	StepIgnore Step = "ignore"
-	// StepLook looks at what the destination holds.
-	StepLook Step = "look"
-	// StepAttempt takes a snapshot and stores it.
-	StepAttempt Step = "attempt"
-	// StepPrune deletes what the retention lets go.
-	StepPrune Step = "prune"
-	// StepDrill restores the newest snapshot into a throw-away etcd.
-	StepDrill Step = "drill"
+	// stepFinish ends what a process that died left open.
+	stepFinish step = "finish"
+	// stepIgnore notes that a request is not acted on.
+	stepIgnore step = "ignore"
+	// stepLook looks at what the destination holds.
+	stepLook step = "look"
+	// stepAttempt takes a snapshot and stores it.
+	stepAttempt step = "attempt"
+	// stepPrune deletes what the retention lets go.
+	stepPrune step = "prune"
+	// stepDrill restores the newest snapshot into a throw-away etcd.
+	stepDrill step = "drill"
 )
 
-// Facts are what a decision rests on.
-type Facts struct {
-	Order Order
+// facts are what a decision rests on.
+type facts struct {
+	Order order
 	// Held says that nothing may be done at the moment.
 	Held bool
 	// Memory is what the state remembers.
@@ -79,57 +79,57 @@ type Facts struct {
 	FinishAt time.Time
 }
 
-// Decision is the step to do now; none: the time at which to decide again, zero if only a change can bring one.
-type Decision struct {
-	Step Step
+// decision is the step to do now; none: the time at which to decide again, zero if only a change can bring one.
+type decision struct {
+	Step step
 	// Request says that an attempt is the one that was asked for.
 	Request bool
 	Next    time.Time
 }
 
-// Decide says what is due.
-func Decide(f Facts) Decision {
+// decide says what is due.
+func decide(f facts) decision {
 	m := f.Memory
 	open := m.Request != nil && m.Request.Started.IsZero() && m.Request.Done.IsZero()
 	switch {
 	case f.Held:
-		return Decision{}
+		return decision{}
 	case m.Attempt != nil || m.Drilling != "":
-		return f.at(f.FinishAt, StepFinish)
+		return f.at(f.FinishAt, stepFinish)
 	case f.Order.Suspended && open:
-		return Decision{Step: StepIgnore}
+		return decision{Step: stepIgnore}
 	case f.Looked.IsZero():
-		return Decision{Step: StepLook}
+		return decision{Step: stepLook}
 	case f.Marker:
-		return f.at(f.Looked.Add(lookAtMarker), StepLook)
+		return f.at(f.Looked.Add(lookAtMarker), stepLook)
 	case open:
-		return Decision{Step: StepAttempt, Request: true}
+		return decision{Step: stepAttempt, Request: true}
 	}
-	look := f.at(f.nextLook(), StepLook)
+	look := f.at(f.nextLook(), stepLook)
 	if f.Order.Suspended {
 		return look
 	}
-	attempt := f.at(f.Order.Schedule.Due(backup.History{LastAttempt: m.LastAttempt, LastSuccess: m.LastSuccess, Failed: m.LastError != ""}), StepAttempt)
-	all := []Decision{attempt}
+	attempt := f.at(f.Order.Schedule.Due(backup.History{LastAttempt: m.LastAttempt, LastSuccess: m.LastSuccess, Failed: m.LastError != ""}), stepAttempt)
+	all := []decision{attempt}
 	if m.LastSuccess.After(m.LastPrune) && !f.LookFailed {
-		all = append(all, Decision{Step: StepPrune})
+		all = append(all, decision{Step: stepPrune})
 	}
 	all = append(all, look)
 	if f.Order.Drill != nil && drillable(m.Snapshots) && !f.LookFailed {
-		all = append(all, f.at(f.Order.Drill.Due(backup.History{LastAttempt: m.LastDrillAttempt, Failed: m.DrillProblem != ""}), StepDrill))
+		all = append(all, f.at(f.Order.Drill.Due(backup.History{LastAttempt: m.LastDrillAttempt, Failed: m.DrillProblem != ""}), stepDrill))
 	}
 	return first(all, f.staleAt())
 }
 
 // at is a step that is due at a time.
-func (f Facts) at(due time.Time, step Step) Decision {
+func (f facts) at(due time.Time, step step) decision {
 	if f.Now.Before(due) {
-		return Decision{Next: due}
+		return decision{Next: due}
 	}
-	return Decision{Step: step}
+	return decision{Step: step}
 }
 
-func (f Facts) nextLook() time.Time {
+func (f facts) nextLook() time.Time {
 	if f.LookFailed {
 		return f.Looked.Add(lookAfterFailed)
 	}
@@ -137,7 +137,7 @@ func (f Facts) nextLook() time.Time {
 }
 
 // staleAt is when the newest success will be too old, if that is still to come: then there is something to say, though nothing to do.
-func (f Facts) staleAt() time.Time {
+func (f facts) staleAt() time.Time {
 	if f.Memory.LastSuccess.IsZero() {
 		return time.Time{}
 	}
@@ -148,7 +148,7 @@ func (f Facts) staleAt() time.Time {
 }
 
 // first gives the first step that is due, else the earliest time at which something will be.
-func first(all []Decision, also time.Time) Decision {
+func first(all []decision, also time.Time) decision {
 	next := also
 	for _, d := range all {
 		if d.Step != "" {
@@ -158,7 +158,7 @@ func first(all []Decision, also time.Time) Decision {
 			next = d.Next
 		}
 	}
-	return Decision{Next: next}
+	return decision{Next: next}
 }
 
 // drillable says whether there is a snapshot that can be drilled.

@@ -31,17 +31,17 @@ func schedule(text string) backup.Schedule {
 	return s
 }
 
-func hourly() Order {
-	return Order{Schedule: schedule("0 * * * *"), Retention: backup.Retention{Last: 24}}
+func hourly() order {
+	return order{Schedule: schedule("0 * * * *"), Retention: backup.Retention{Last: 24}}
 }
 
-func drilled(o Order, text string) Order {
+func drilled(o order, text string) order {
 	s := schedule(text)
 	o.Drill = &s
 	return o
 }
 
-func suspended(o Order) Order {
+func suspended(o order) order {
 	o.Suspended = true
 	return o
 }
@@ -61,62 +61,62 @@ func TestWhatIsDueFollowsFromWhatIsRemembered(t *testing.T) {
 	asked := func(m *statefile.BackupState) { m.Request = &statefile.BackupRequest{Digest: "d", At: at("10:20:00")} }
 	for _, c := range []struct {
 		name  string
-		facts Facts
+		facts facts
 		want  string
 	}{
-		{"a new process looks first", Facts{Order: hourly(), Memory: taken("10:00:00"), Now: at("10:30:00")}, "look"},
-		{"the first snapshot doesn't wait for the schedule", Facts{Order: hourly(), Now: at("10:30:00"), Looked: at("10:30:00")}, "attempt"},
-		{"a restart within the hour doubles nothing", Facts{Order: hourly(), Memory: taken("10:00:00"), Now: at("10:30:00"), Looked: at("10:29:00")}, "wait until 11:00:00"},
-		{"after a gap of hours there is one", Facts{Order: hourly(), Memory: taken("02:00:00"), Now: at("10:30:00"), Looked: at("10:29:00")}, "attempt"},
-		{"and none when that one is done", Facts{Order: hourly(), Memory: taken("10:30:00"), Now: at("10:31:00"), Looked: at("10:31:00")}, "wait until 11:00:00"},
-		{"a failure is tried again after five minutes", Facts{Order: hourly(), Memory: with(taken("09:00:00"), func(m *statefile.BackupState) {
+		{"a new process looks first", facts{Order: hourly(), Memory: taken("10:00:00"), Now: at("10:30:00")}, "look"},
+		{"the first snapshot doesn't wait for the schedule", facts{Order: hourly(), Now: at("10:30:00"), Looked: at("10:30:00")}, "attempt"},
+		{"a restart within the hour doubles nothing", facts{Order: hourly(), Memory: taken("10:00:00"), Now: at("10:30:00"), Looked: at("10:29:00")}, "wait until 11:00:00"},
+		{"after a gap of hours there is one", facts{Order: hourly(), Memory: taken("02:00:00"), Now: at("10:30:00"), Looked: at("10:29:00")}, "attempt"},
+		{"and none when that one is done", facts{Order: hourly(), Memory: taken("10:30:00"), Now: at("10:31:00"), Looked: at("10:31:00")}, "wait until 11:00:00"},
+		{"a failure is tried again after five minutes", facts{Order: hourly(), Memory: with(taken("09:00:00"), func(m *statefile.BackupState) {
 			m.LastAttempt, m.LastError = at("10:00:00"), "store: no"
 		}), Now: at("10:01:00"), Looked: at("10:00:00")}, "wait until 10:05:00"},
-		{"and then it is due", Facts{Order: hourly(), Memory: with(taken("09:00:00"), func(m *statefile.BackupState) {
+		{"and then it is due", facts{Order: hourly(), Memory: with(taken("09:00:00"), func(m *statefile.BackupState) {
 			m.LastAttempt, m.LastError = at("10:00:00"), "store: no"
 		}), Now: at("10:05:00"), Looked: at("10:00:00")}, "attempt"},
-		{"what a dead process left is ended before anything else", Facts{Order: hourly(), Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}},
+		{"what a dead process left is ended before anything else", facts{Order: hourly(), Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}},
 			Now: at("10:00:00")}, "finish"},
-		{"also while it is suspended", Facts{Order: suspended(hourly()), Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}}, Now: at("10:00:00")}, "finish"},
-		{"and a drill that was broken off", Facts{Order: hourly(), Memory: statefile.BackupState{Drilling: "x"}, Now: at("10:00:00")}, "finish"},
-		{"where the store doesn't answer it is asked again later", Facts{Order: hourly(), Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}},
+		{"also while it is suspended", facts{Order: suspended(hourly()), Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}}, Now: at("10:00:00")}, "finish"},
+		{"and a drill that was broken off", facts{Order: hourly(), Memory: statefile.BackupState{Drilling: "x"}, Now: at("10:00:00")}, "finish"},
+		{"where the store doesn't answer it is asked again later", facts{Order: hourly(), Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}},
 			Now: at("10:00:00"), FinishAt: at("10:01:00")}, "wait until 10:01:00"},
-		{"nothing is done while the cluster is held", Facts{Order: hourly(), Held: true, Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}},
+		{"nothing is done while the cluster is held", facts{Order: hourly(), Held: true, Memory: statefile.BackupState{Attempt: &statefile.BackupAttempt{}},
 			Now: at("10:00:00")}, "wait"},
-		{"a request is acted on at once", Facts{Order: hourly(), Memory: with(taken("10:00:00"), asked), Now: at("10:20:00"), Looked: at("10:00:00")}, "attempt on request"},
-		{"once", Facts{Order: hourly(), Memory: with(with(taken("10:20:00"), asked), func(m *statefile.BackupState) { m.Request.Started = at("10:20:00") }),
+		{"a request is acted on at once", facts{Order: hourly(), Memory: with(taken("10:00:00"), asked), Now: at("10:20:00"), Looked: at("10:00:00")}, "attempt on request"},
+		{"once", facts{Order: hourly(), Memory: with(with(taken("10:20:00"), asked), func(m *statefile.BackupState) { m.Request.Started = at("10:20:00") }),
 			Now: at("10:21:00"), Looked: at("10:20:00")}, "wait until 11:00:00"},
-		{"also when it failed", Facts{Order: hourly(), Memory: with(with(taken("10:20:00"), asked), func(m *statefile.BackupState) {
+		{"also when it failed", facts{Order: hourly(), Memory: with(with(taken("10:20:00"), asked), func(m *statefile.BackupState) {
 			m.Request.Started, m.Request.Done, m.LastError = at("10:20:00"), at("10:20:05"), "no"
 		}), Now: at("10:21:00"), Looked: at("10:20:00")}, "wait until 10:25:00"},
-		{"a suspended backup ignores a request", Facts{Order: suspended(hourly()), Memory: with(taken("10:00:00"), asked), Now: at("10:20:00"), Looked: at("10:00:00")}, "ignore"},
-		{"and takes, prunes and drills nothing", Facts{Order: suspended(drilled(hourly(), "0 * * * *")), Memory: with(taken("02:00:00"),
+		{"a suspended backup ignores a request", facts{Order: suspended(hourly()), Memory: with(taken("10:00:00"), asked), Now: at("10:20:00"), Looked: at("10:00:00")}, "ignore"},
+		{"and takes, prunes and drills nothing", facts{Order: suspended(drilled(hourly(), "0 * * * *")), Memory: with(taken("02:00:00"),
 			func(m *statefile.BackupState) { m.LastPrune = time.Time{} }), Now: at("10:20:00"), Looked: at("10:00:00")}, "wait until 11:00:00"},
-		{"while a restore's marker stands there is nothing but looking", Facts{Order: drilled(hourly(), "0 * * * *"), Memory: with(taken("02:00:00"), asked),
+		{"while a restore's marker stands there is nothing but looking", facts{Order: drilled(hourly(), "0 * * * *"), Memory: with(taken("02:00:00"), asked),
 			Now: at("10:20:30"), Looked: at("10:20:00"), Marker: true}, "wait until 10:21:00"},
-		{"once a minute", Facts{Order: hourly(), Memory: with(taken("02:00:00"), asked), Now: at("10:21:00"), Looked: at("10:20:00"), Marker: true}, "look"},
-		{"pruning comes after a success", Facts{Order: hourly(), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.LastPrune = at("09:00:00") }),
+		{"once a minute", facts{Order: hourly(), Memory: with(taken("02:00:00"), asked), Now: at("10:21:00"), Looked: at("10:20:00"), Marker: true}, "look"},
+		{"pruning comes after a success", facts{Order: hourly(), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.LastPrune = at("09:00:00") }),
 			Now: at("10:00:10"), Looked: at("10:00:10")}, "prune"},
-		{"and not where the destination can't be seen", Facts{Order: hourly(), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.LastPrune = at("09:00:00") }),
+		{"and not where the destination can't be seen", facts{Order: hourly(), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.LastPrune = at("09:00:00") }),
 			Now: at("10:00:10"), Looked: at("10:00:10"), LookFailed: true}, "wait until 10:05:10"},
-		{"it is looked at hourly", Facts{Order: Order{Schedule: schedule("0 0 * * *")}, Memory: taken("00:00:00"), Now: at("10:00:00"), Looked: at("09:00:00")}, "look"},
-		{"the first drill comes with the first snapshot", Facts{Order: drilled(hourly(), "30 4 * * *"), Memory: taken("10:00:00"), Now: at("10:01:00"), Looked: at("10:00:30")}, "drill"},
-		{"the next with its schedule", Facts{Order: drilled(hourly(), "30 10 * * *"), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.LastDrillAttempt = at("10:00:30") }),
+		{"it is looked at hourly", facts{Order: order{Schedule: schedule("0 0 * * *")}, Memory: taken("00:00:00"), Now: at("10:00:00"), Looked: at("09:00:00")}, "look"},
+		{"the first drill comes with the first snapshot", facts{Order: drilled(hourly(), "30 4 * * *"), Memory: taken("10:00:00"), Now: at("10:01:00"), Looked: at("10:00:30")}, "drill"},
+		{"the next with its schedule", facts{Order: drilled(hourly(), "30 10 * * *"), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.LastDrillAttempt = at("10:00:30") }),
 			Now: at("10:01:00"), Looked: at("10:00:30")}, "wait until 10:30:00"},
-		{"one that could not be made again after five minutes", Facts{Order: drilled(hourly(), "30 10 * * *"), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) {
+		{"one that could not be made again after five minutes", facts{Order: drilled(hourly(), "30 10 * * *"), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) {
 			m.LastDrillAttempt, m.DrillProblem = at("10:00:30"), "no room"
 		}), Now: at("10:01:00"), Looked: at("10:00:30")}, "wait until 10:05:30"},
-		{"none without a snapshot", Facts{Order: drilled(hourly(), "30 4 * * *"), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.Snapshots[0].Missing = true }),
+		{"none without a snapshot", facts{Order: drilled(hourly(), "30 4 * * *"), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) { m.Snapshots[0].Missing = true }),
 			Now: at("10:01:00"), Looked: at("10:00:30")}, "wait until 11:00:00"},
-		{"a backup that becomes stale is woken for that", Facts{Order: hourly(), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) {
+		{"a backup that becomes stale is woken for that", facts{Order: hourly(), Memory: with(taken("10:00:00"), func(m *statefile.BackupState) {
 			m.LastAttempt, m.LastError = at("12:29:00"), "no"
 		}), Now: at("12:29:30"), Looked: at("12:29:00")}, "wait until 12:30:00"},
 	} {
-		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, sentence(Decide(c.facts))) })
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, sentence(decide(c.facts))) })
 	}
 }
 
-func sentence(d Decision) string {
+func sentence(d decision) string {
 	switch {
 	case d.Request:
 		return string(d.Step) + " on request"
@@ -140,11 +140,11 @@ func TestADayOfRestartsNeitherSkipsNorDoubles(t *testing.T) {
 			continue // none runs
 		}
 		for range 5 {
-			d := Decide(Facts{Order: hourly(), Memory: memory, Now: now, Looked: looked})
+			d := decide(facts{Order: hourly(), Memory: memory, Now: now, Looked: looked})
 			switch d.Step {
-			case StepLook:
+			case stepLook:
 				looked = now
-			case StepAttempt:
+			case stepAttempt:
 				attempts = append(attempts, now.Format("15:04"))
 				memory.LastAttempt, memory.LastSuccess, memory.LastPrune = now, now, now
 			}
@@ -162,41 +162,41 @@ func TestTheVerdictNamesWhatIsWrongAndTheWayOut(t *testing.T) {
 	good := taken("10:00:00")
 	for _, c := range []struct {
 		name      string
-		situation Situation
+		situation situation
 		want      string
 		says      []string
 	}{
-		{"all is well", Situation{Memory: good}, "Succeeded", []string{"the newest snapshot is of 2026-11-29T10:00:00Z", "none was drilled"}},
-		{"well but for what can't be deleted", Situation{Memory: with(good, func(m *statefile.BackupState) { m.PruneProblem = "x is locked" }),
+		{"all is well", situation{Memory: good}, "Succeeded", []string{"the newest snapshot is of 2026-11-29T10:00:00Z", "none was drilled"}},
+		{"well but for what can't be deleted", situation{Memory: with(good, func(m *statefile.BackupState) { m.PruneProblem = "x is locked" }),
 			Seen: Seen{NoDelete: true, Unlisted: []string{"u"}}}, "Succeeded", []string{"not all could be pruned: x is locked", "the keys may not delete", "first u"}},
-		{"nothing yet", Situation{}, "Pending", nil},
-		{"suspended", Situation{Order: suspended(hourly()), Memory: good}, "Suspended", []string{"of 2026-11-29T10:00:00Z"}},
-		{"held", Situation{Hold: Verdict{"Paused", "the cluster is paused"}, Memory: good}, "Paused", nil},
-		{"failed", Situation{Memory: with(good, func(m *statefile.BackupState) { m.LastReason, m.LastError = "Failed", "member: torn" })}, "Failed", []string{"member: torn"}},
-		{"stale, and why", Situation{Now: at("12:30:00"), Memory: with(good, func(m *statefile.BackupState) { m.LastReason, m.LastError = "Failed", "member: torn" })},
+		{"nothing yet", situation{}, "Pending", nil},
+		{"suspended", situation{Order: suspended(hourly()), Memory: good}, "Suspended", []string{"of 2026-11-29T10:00:00Z"}},
+		{"held", situation{Hold: Verdict{"Paused", "the cluster is paused"}, Memory: good}, "Paused", nil},
+		{"failed", situation{Memory: with(good, func(m *statefile.BackupState) { m.LastReason, m.LastError = "Failed", "member: torn" })}, "Failed", []string{"member: torn"}},
+		{"stale, and why", situation{Now: at("12:30:00"), Memory: with(good, func(m *statefile.BackupState) { m.LastReason, m.LastError = "Failed", "member: torn" })},
 			"Stale", []string{"2.5 intervals", "member: torn"}},
-		{"a failed drill", Situation{Memory: with(good, func(m *statefile.BackupState) {
+		{"a failed drill", situation{Memory: with(good, func(m *statefile.BackupState) {
 			m.Drill = &statefile.BackupDrill{Snapshot: "s", Problem: "bad page"}
 		})}, "DrillFailed", []string{"s could not be restored: bad page"}},
-		{"a snapshot that is gone", Situation{Memory: with(good, func(m *statefile.BackupState) { m.Snapshots = []statefile.BackupSnapshot{{Name: "g", Missing: true}} })},
+		{"a snapshot that is gone", situation{Memory: with(good, func(m *statefile.BackupState) { m.Snapshots = []statefile.BackupSnapshot{{Name: "g", Missing: true}} })},
 			"SnapshotsMissing", []string{"first g"}},
-		{"an index of old", Situation{Memory: with(good, func(m *statefile.BackupState) { m.Snapshots = []statefile.BackupSnapshot{{Name: "g", Lost: true}} })},
+		{"an index of old", situation{Memory: with(good, func(m *statefile.BackupState) { m.Snapshots = []statefile.BackupSnapshot{{Name: "g", Lost: true}} })},
 			"SnapshotsMissing", []string{"no longer lists 1 snapshots", "first g"}},
-		{"one that is being pruned is no loss", Situation{Memory: with(good, func(m *statefile.BackupState) {
+		{"one that is being pruned is no loss", situation{Memory: with(good, func(m *statefile.BackupState) {
 			m.Snapshots = []statefile.BackupSnapshot{{Name: "g", Missing: true, Deleting: true}}
 		})}, "Succeeded", nil},
-		{"another cluster's", Situation{Memory: good, Seen: Seen{Foreign: []string{"f"}}}, "ForeignSnapshots", []string{"first f", "prefix of its own"}},
-		{"a restore", Situation{Memory: good, Seen: Seen{Marker: true}}, "RestoreInProgress", nil},
-		{"a destination that can't be used", Situation{Memory: good, Seen: Seen{Problem: Verdict{"DestinationUnusable", "store: refuses to list"}}}, "DestinationUnusable",
+		{"another cluster's", situation{Memory: good, Seen: Seen{Foreign: []string{"f"}}}, "ForeignSnapshots", []string{"first f", "prefix of its own"}},
+		{"a restore", situation{Memory: good, Seen: Seen{Marker: true}}, "RestoreInProgress", nil},
+		{"a destination that can't be used", situation{Memory: good, Seen: Seen{Problem: Verdict{"DestinationUnusable", "store: refuses to list"}}}, "DestinationUnusable",
 			[]string{"refuses to list"}},
-		{"a clock behind", Situation{Memory: good, Clock: at("09:00:00")}, "ClockBehind", []string{"2026-11-29T09:00:00Z"}},
-		{"before the first look nothing that was seen there is forgotten", Situation{Memory: with(good, func(m *statefile.BackupState) {
+		{"a clock behind", situation{Memory: good, Clock: at("09:00:00")}, "ClockBehind", []string{"2026-11-29T09:00:00Z"}},
+		{"before the first look nothing that was seen there is forgotten", situation{Memory: with(good, func(m *statefile.BackupState) {
 			m.Ready = statefile.Condition{Reason: "ForeignSnapshots", Message: "as before"}
 		}), Seen: Seen{Looked: time.Unix(0, 0)}}, "ForeignSnapshots", []string{"as before"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := c.situation
-			if s.Order == (Order{}) {
+			if s.Order == (order{}) {
 				s.Order = hourly()
 			}
 			if s.Now.IsZero() {
@@ -211,7 +211,7 @@ func TestTheVerdictNamesWhatIsWrongAndTheWayOut(t *testing.T) {
 			} else {
 				s.Seen.Looked = time.Time{}
 			}
-			got := Judge(s)
+			got := judge(s)
 			require.Equal(t, c.want, got.Reason, got.Message)
 			require.Equal(t, c.want == "Succeeded", got.Status)
 			for _, text := range c.says {

@@ -11,9 +11,9 @@ import (
 // behind is how far this machine's clock may run behind the latest time in the state before that is said.
 const behind = 5 * time.Minute
 
-// Situation is what a verdict rests on.
-type Situation struct {
-	Order Order
+// situation is what a verdict rests on.
+type situation struct {
+	Order order
 	// Hold is why nothing is done at the moment; its reason is empty when it isn't so.
 	Hold Verdict
 	// Memory is what the state remembers, with the verdict before.
@@ -38,8 +38,8 @@ type Seen struct {
 // Verdict is a reason and a sentence.
 type Verdict struct{ Reason, Message string }
 
-// Judge says how a backup stands.
-func Judge(s Situation) statefile.Condition {
+// judge says how a backup stands.
+func judge(s situation) statefile.Condition {
 	before := s.Memory.Ready
 	ready, v := s.verdict()
 	if s.Seen.Looked.IsZero() && seenThere(before.Reason) && s.Hold.Reason == "" && !s.Order.Suspended {
@@ -61,7 +61,7 @@ func seenThere(reason string) bool {
 	return false
 }
 
-func (s Situation) verdict() (bool, Verdict) {
+func (s situation) verdict() (bool, Verdict) {
 	m := s.Memory
 	missing, lost := marked(m.Snapshots)
 	switch {
@@ -98,7 +98,7 @@ func (s Situation) verdict() (bool, Verdict) {
 	return true, Verdict{"Succeeded", s.wellDone()}
 }
 
-func (s Situation) stale() bool {
+func (s situation) stale() bool {
 	if s.Memory.LastSuccess.IsZero() {
 		return false
 	}
@@ -106,7 +106,7 @@ func (s Situation) stale() bool {
 	return !at.IsZero() && !s.Now.Before(at)
 }
 
-func (s Situation) staleness() string {
+func (s situation) staleness() string {
 	text := "the newest snapshot is older than 2.5 intervals" + s.newest()
 	if s.Memory.LastError != "" {
 		return text + "; the last attempt failed: " + s.Memory.LastError
@@ -115,14 +115,14 @@ func (s Situation) staleness() string {
 }
 
 // newest says of when the newest snapshot is.
-func (s Situation) newest() string {
+func (s situation) newest() string {
 	if s.Memory.LastSuccess.IsZero() {
 		return "; there is no snapshot yet"
 	}
 	return "; the newest snapshot is of " + stamped(s.Memory.LastSuccess)
 }
 
-func (s Situation) wellDone() string {
+func (s situation) wellDone() string {
 	m := s.Memory
 	parts := []string{"the newest snapshot is of " + stamped(m.LastSuccess)}
 	switch {

@@ -86,7 +86,7 @@ func (t *tender) contents(ctx context.Context) (*Place, backup.Contents, error) 
 }
 
 // look compares what the destination holds with what is remembered.
-func (t *tender) look(ctx context.Context, order Order) error {
+func (t *tender) look(ctx context.Context, order order) error {
 	place, c, err := t.contents(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -358,7 +358,7 @@ func versions(s *statefile.State, member string) (talos, kubernetes string) {
 }
 
 // prune deletes what the retention lets go. One that is cut off is made again by the next process.
-func (t *tender) prune(ctx context.Context, order Order) error {
+func (t *tender) prune(ctx context.Context, order order) error {
 	var pruned backup.Pruned
 	place, c, err := t.contents(ctx)
 	if err == nil {

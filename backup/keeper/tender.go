@@ -124,11 +124,11 @@ func (t *tender) round(ctx context.Context) (wait time.Duration, err error) {
 		if state == nil {
 			return wait, nil
 		}
-		order, err := ReadOrder(t.document())
+		order, err := readOrder(t.document())
 		if err != nil {
 			return idle, t.write(ctx, nil) // the schema has refused it before
 		}
-		d := Decide(t.facts(state, order))
+		d := decide(t.facts(state, order))
 		if d.Step == "" {
 			return t.until(d.Next, state), t.write(ctx, nil)
 		}
@@ -159,8 +159,8 @@ func (t *tender) until(next time.Time, state *statefile.State) time.Duration {
 	return max(min(next.Sub(t.now(state)), idle), least)
 }
 
-func (t *tender) facts(state *statefile.State, order Order) Facts {
-	f := Facts{Order: order, Held: t.keeper.wanted().Hold.Reason != "", Now: t.now(state), Looked: t.seen.Looked,
+func (t *tender) facts(state *statefile.State, order order) facts {
+	f := facts{Order: order, Held: t.keeper.wanted().Hold.Reason != "", Now: t.now(state), Looked: t.seen.Looked,
 		LookFailed: t.seen.Problem.Reason != "", Marker: t.seen.Marker, FinishAt: t.finishAt}
 	if !same(t.looked, t.document()) {
 		f.Looked = time.Time{}
@@ -172,19 +172,19 @@ func (t *tender) facts(state *statefile.State, order Order) Facts {
 }
 
 // do does one step; again says that the next may follow at once.
-func (t *tender) do(ctx context.Context, d Decision, order Order, state *statefile.State) (again bool, err error) {
+func (t *tender) do(ctx context.Context, d decision, order order, state *statefile.State) (again bool, err error) {
 	switch d.Step {
-	case StepFinish:
+	case stepFinish:
 		return true, t.finish(ctx)
-	case StepIgnore:
+	case stepIgnore:
 		return true, t.ignore(ctx)
-	case StepLook:
+	case stepLook:
 		return true, t.look(ctx, order)
-	case StepAttempt:
+	case stepAttempt:
 		return t.attempt(ctx, d.Request)
-	case StepPrune:
+	case stepPrune:
 		return true, t.prune(ctx, order)
-	case StepDrill:
+	case stepDrill:
 		return t.drill(ctx)
 	}
 	return false, nil
@@ -215,7 +215,7 @@ func (t *tender) write(ctx context.Context, change func(*statefile.State, *state
 }
 
 func (t *tender) judge(s *statefile.State, m *statefile.BackupState) statefile.Condition {
-	order, err := ReadOrder(t.document())
+	order, err := readOrder(t.document())
 	if err != nil {
 		return statefile.Condition{Type: "Ready", Reason: "Failed", Message: err.Error(), Since: m.Ready.Since}
 	}
@@ -223,7 +223,7 @@ func (t *tender) judge(s *statefile.State, m *statefile.BackupState) statefile.C
 	if !same(t.looked, t.document()) {
 		seen = Seen{}
 	}
-	return Judge(Situation{Order: order, Hold: t.keeper.wanted().Hold, Memory: *m, Now: t.now(s), Latest: s.Latest, Clock: stamp(t.clock().Now()), Seen: seen})
+	return judge(situation{Order: order, Hold: t.keeper.wanted().Hold, Memory: *m, Now: t.now(s), Latest: s.Latest, Clock: stamp(t.clock().Now()), Seen: seen})
 }
 
 // tell logs the verdict when it changed.
