@@ -132,12 +132,8 @@ func (a *app) printAudits(f *auditFlags, answer auditAnswer) error {
 	}
 	for _, one := range answer.Clusters {
 		for _, event := range one.Log {
-			message := event.Message
-			if message == "" { // an outcome without more to say
-				message = strings.TrimSpace(event.Details["call"] + " " + event.Details["outcome"])
-			}
 			fmt.Fprintf(a.out, "%6d  %s  %s  %s  %s\n", event.Sequence, event.At.UTC().Format(time.RFC3339), a.clean(event.Action),
-				a.clean(event.Machine), a.clean(message))
+				a.clean(event.Machine), a.clean(eventText(event.Message, event.Details)))
 		}
 		verdict := "whole"
 		if len(one.Problems) > 0 {
@@ -149,4 +145,12 @@ func (a *app) printAudits(f *auditFlags, answer auditAnswer) error {
 		}
 	}
 	return nil
+}
+
+// eventText is what an event of the audit says: its message, else the outcome of its call, which has no more to say.
+func eventText(message string, details map[string]string) string {
+	if message != "" {
+		return message
+	}
+	return strings.TrimSpace(details["call"] + " " + details["outcome"])
 }

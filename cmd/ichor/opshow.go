@@ -157,6 +157,17 @@ func (a *app) printOperation(d runop.Detail) {
 	if d.Pause > 0 {
 		line("pauses", fmt.Sprint(d.Pause))
 	}
+	a.printCourse(d)
+	if len(d.Next) > 0 {
+		fmt.Fprintln(a.out, "next:")
+		for _, command := range d.Next {
+			fmt.Fprintf(a.out, "  %s\n", a.clean(command))
+		}
+	}
+}
+
+// printCourse prints what has been done of an operation, and what is under way.
+func (a *app) printCourse(d runop.Detail) {
 	if len(d.Steps) > 0 {
 		fmt.Fprintln(a.out, "steps:")
 		for _, step := range d.Steps {
@@ -166,20 +177,11 @@ func (a *app) printOperation(d runop.Detail) {
 	if len(d.Events) > 0 {
 		fmt.Fprintln(a.out, "events:")
 		for _, event := range d.Events {
-			text := event.Message
-			if text == "" {
-				text = strings.TrimSpace(event.Details["call"] + " " + event.Details["outcome"])
-			}
-			fmt.Fprintf(a.out, "  %s  %s\n", a.clean(event.At), a.clean(strings.Join(strings.Fields(event.Action+" "+event.Machine+" "+text), " ")))
+			text := event.Action + " " + event.Machine + " " + eventText(event.Message, event.Details)
+			fmt.Fprintf(a.out, "  %s  %s\n", a.clean(event.At), a.clean(strings.Join(strings.Fields(text), " ")))
 		}
 	}
 	if d.Intent != nil {
 		fmt.Fprintf(a.out, "under way: %s on %s since %s\n", a.clean(d.Intent.Action), a.clean(d.Intent.Machine), a.clean(d.Intent.Since))
-	}
-	if len(d.Next) > 0 {
-		fmt.Fprintln(a.out, "next:")
-		for _, command := range d.Next {
-			fmt.Fprintf(a.out, "  %s\n", a.clean(command))
-		}
 	}
 }
