@@ -157,7 +157,12 @@ func (b *agentBucket) Remove(ctx context.Context, key string) error { return b.D
 
 // Open implements keeper.Opener.
 func (p *process) Open(_ context.Context, _ *schema.Fleet, b *schema.TalosEtcdBackup, owner backup.Owner) (*keeper.Place, error) {
+	objects := p.bucketOf(b)
+	return &keeper.Place{Destination: backup.NewDestination(objects, objects.c.name, owner), Key: objects.c.name, Close: func() error { return nil }}, nil
+}
+
+// bucketOf is the bucket of a backup as this process reaches it.
+func (p *process) bucketOf(b *schema.TalosEtcdBackup) *agentBucket {
 	c := p.w.cluster(b.Spec.ClusterRef.Name)
-	objects := &agentBucket{agentStore: p.through(watchedBucket{Store: c.objects(p.w), p: p, c: c}, "bucket of "+c.name), c: c}
-	return &keeper.Place{Destination: backup.NewDestination(objects, c.name, owner), Key: c.name, Close: func() error { return nil }}, nil
+	return &agentBucket{agentStore: p.through(watchedBucket{Store: c.objects(p.w), p: p, c: c}, "bucket of "+c.name), c: c}
 }

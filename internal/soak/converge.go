@@ -20,7 +20,7 @@ const patience = 4 * time.Hour
 const standstill = 90 * time.Minute
 
 // converge stops the faults, does what the status asks a person to do, and says what has not converged in the end.
-func (r *run) converge() []string {
+func (r *run) converge(patience time.Duration) []string {
 	r.healAll()
 	r.push("what was broken is put right")
 	var left []string

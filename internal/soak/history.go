@@ -27,14 +27,23 @@ func events() []event {
 	}
 }
 
-// step lets one event happen.
-func (r *run) step() {
-	list, sum := events(), 0
+// usual are the events of this history.
+func (r *run) usual() []event {
+	list := events()
 	if r.w.spools != "" {
 		list = append(list, ofBackups()...)
 	}
 	if r.frozen {
 		list = append(list, event{30, (*run).freezeLong})
+	}
+	return list
+}
+
+// step lets one event happen.
+func (r *run) step() {
+	list, sum := r.events, 0
+	if list == nil {
+		list = r.usual()
 	}
 	for _, e := range list {
 		sum += e.weight

@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
-	"strings"
 
 	"filippo.io/age"
 	"golang.org/x/crypto/ssh"
@@ -78,9 +77,17 @@ func NewKeys() (*Keys, error) {
 	if k.mallory, err = newSigner(); err != nil {
 		return nil, err
 	}
-	line := fmt.Sprintf(`alice namespaces="ichor-operation@*,ichor-override@*" %s`, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.alice.PublicKey()))))
-	k.Signers, err = operation.ParseAllowedSigners("allowed_signers", []byte(line))
+	k.Signers, err = allowing(k.alice)
 	return k, err
+}
+
+// allowing lets these sign whatever there is to sign.
+func allowing(signers ...ssh.Signer) (*operation.AllowedSigners, error) {
+	text := ""
+	for n, signer := range signers {
+		text += fmt.Sprintf(`signer-%d namespaces="ichor-operation@*,ichor-override@*" %s`, n+1, ssh.MarshalAuthorizedKey(signer.PublicKey()))
+	}
+	return operation.ParseAllowedSigners("allowed_signers", []byte(text))
 }
 
 func newClusterKeys(recipients []sealed.Recipient) (*ClusterKeys, error) {

@@ -80,8 +80,8 @@ func (k agentKubernetes) Nodes(ctx context.Context) ([]kube.Node, error) {
 	defer k.p.w.mu.Unlock()
 	var nodes []kube.Node
 	for _, m := range k.c.machines {
-		if m.node != nil {
-			nodes = append(nodes, m.node.Node)
+		if seen := k.p.w.see(m); seen.node != nil {
+			nodes = append(nodes, seen.node.Node)
 		}
 	}
 	return nodes, nil

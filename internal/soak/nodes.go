@@ -47,7 +47,7 @@ func (n agentNodes) reach(ctx context.Context, name, endpoint, what string) (m *
 	w.mu.Lock()
 	m = w.byIP[ip]
 	mode := n.p.host.link(ip).mode
-	if m != nil && m.lockedOut() {
+	if m != nil && w.see(m).lockedOut() {
 		mode = "hangs"
 	}
 	w.mu.Unlock()
@@ -84,7 +84,7 @@ func (n agentNodes) Observe(ctx context.Context, target talos.Target) talos.Obse
 	}
 	n.p.w.mu.Lock()
 	defer n.p.w.mu.Unlock()
-	o := m.observe(time.Now())
+	o := n.p.w.see(m).observe(time.Now())
 	o.At = now
 	if m.c != n.c && o.Mode == talos.ModeConfigured {
 		return talos.Observation{At: now, Problem: target.Name + ": its certificate is of another authority than this cluster's bundle"}
@@ -120,13 +120,14 @@ func (n agentNodes) dial(ctx context.Context, target talos.Target, maintenance b
 	}
 	n.p.w.mu.Lock()
 	defer n.p.w.mu.Unlock()
+	seen := n.p.w.see(m)
 	switch {
-	case !m.answers():
+	case !seen.answers():
 		return nil, fmt.Errorf("%s refuses the connection: %w", target.Name, talos.ErrNotSent)
-	case maintenance != (m.stage == stageMaintenance) || maintenance && m.fingerprint() != fingerprint || !maintenance && m.c != n.c:
+	case maintenance != (seen.stage == stageMaintenance) || maintenance && seen.fingerprint() != fingerprint || !maintenance && m.c != n.c:
 		return nil, fmt.Errorf("%s shows another certificate: %w", target.Name, talos.ErrNotSent)
 	}
-	return &session{nodes: n, m: m, name: target.Name, endpoint: target.Endpoint, boot: m.boot, maintenance: maintenance}, nil
+	return &session{nodes: n, m: m, name: target.Name, endpoint: target.Endpoint, boot: seen.boot, maintenance: maintenance}, nil
 }
 
 func waitFor(ctx context.Context, d time.Duration) <-chan struct{} {

@@ -225,6 +225,9 @@ func (h *host) start() *process {
 	if h.w.adapt != nil {
 		config = h.w.adapt(p, config)
 	}
+	if h.w.spoil != nil {
+		h.w.spoil(p, &config)
+	}
 	p.agent = reconcile.New(config)
 	h.w.mu.Lock()
 	h.process = p

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -54,6 +55,9 @@ type run struct {
 	foreign     int
 	// frozen: agents freeze often, and long.
 	frozen bool
+	// events and enough are those of [Options].
+	events []event
+	enough func([]string) bool
 }
 
 // Options say which of the histories of a seed is run; the zero value is the whole of the seed's own.
@@ -62,13 +66,20 @@ type Options struct {
 	Only []int
 	// Restores lets clusters have backups, Frozen lets agents freeze often and long; else the seed says whether they do.
 	Restores, Frozen bool
+	sabotage
+	// events are what the history is made of instead of the usual ones; enough ends it early, before anything converges.
+	events []event
+	enough func(broken []string) bool
+	// patience is how long everything may take to converge; 0: [patience].
+	patience time.Duration
 }
 
 // Run drives one history. It must run inside of a bubble of testing/synctest.
 func Run(seed uint64, keys *Keys, options Options) *Result {
 	time.Sleep(time.Until(epoch))
 	r := &run{w: newWorld(seed, keys), keys: keys, seed: seed, lot: lotOf(seed, 0), stopping: make(chan struct{}), resumed: map[string]bool{},
-		fleet: &fleet{operations: map[string]string{}, bad: map[string]string{}}}
+		fleet: &fleet{operations: map[string]string{}, bad: map[string]string{}}, events: options.events, enough: options.enough}
+	r.w.sabotage = options.sabotage
 	r.frozen = options.Frozen || r.w.draw("frozen")%5 == 0
 	if options.Restores || r.w.draw("backups")%3 == 0 {
 		dir, err := os.MkdirTemp("", "soak-spools-")
@@ -87,10 +98,10 @@ func Run(seed uint64, keys *Keys, options Options) *Result {
 		r.supervised.Go(func() { r.supervise(h) })
 	}
 	if r.lot.IntN(3) > 0 {
-		r.until(12*time.Minute, r.ready)
+		r.until(12*time.Minute, func() bool { return r.ready() || r.told() })
 	}
 	steps := 12 + r.lot.IntN(20)
-	for n := range steps {
+	for n := 0; n < steps && !r.told(); n++ {
 		r.lot = lotOf(seed, n+1)
 		time.Sleep(time.Duration(2+r.lot.IntN(60))*time.Second + time.Duration(r.lot.IntN(1e9)))
 		if options.Only == nil || slices.Contains(options.Only, n+1) {
@@ -100,7 +111,10 @@ func Run(seed uint64, keys *Keys, options Options) *Result {
 	}
 	r.lot = lotOf(seed, steps+1)
 	lasted := time.Since(epoch)
-	unsettled := r.converge()
+	var unsettled []string
+	if r.enough == nil {
+		unsettled = r.converge(cmp.Or(options.patience, patience))
+	}
 	stacks := make([]byte, 4<<20)
 	if len(unsettled) > 0 {
 		stacks = stacks[:runtime.Stack(stacks, true)]
@@ -218,6 +232,13 @@ func (r *run) until(most time.Duration, holds func() bool) bool {
 	return false
 }
 
+// told says whether what was broken so far is enough to end the history.
+func (r *run) told() bool {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return r.enough != nil && r.enough(r.w.monitor.broken)
+}
+
 // ready says whether every cluster says that it is.
 func (r *run) ready() bool {
 	r.w.mu.Lock()
@@ -242,12 +263,15 @@ func (r *run) secrets() {
 	}
 	for _, keys := range r.keys.Clusters[:len(r.w.clusters)] {
 		for _, secret := range keys.Bundle.Scalars() {
-			if len(secret) < 8 {
-				continue
-			}
-			for where, text := range texts {
-				if strings.Contains(text, secret) {
-					r.w.monitor.breach("%s holds a secret of %s", where, keys.ID)
+			for line := range strings.Lines(secret) { // what has several is escaped between them
+				line = strings.TrimSpace(line)
+				if len(line) < 8 || strings.HasPrefix(line, "-----") {
+					continue
+				}
+				for where, text := range texts {
+					if strings.Contains(text, line) {
+						r.w.monitor.breach("%s holds a secret of %s", where, keys.ID)
+					}
 				}
 			}
 		}

@@ -20,7 +20,12 @@ type session struct {
 	maintenance    bool
 	// restore says that a restore makes its calls.
 	restore bool
+	// handed says that a sabotage had its calls in its hand already.
+	handed bool
 }
+
+// seen is the machine as this connection shows it. The world's lock is held.
+func (s *session) seen() *machine { return s.nodes.p.w.see(s.m) }
 
 // call does something on the machine over this connection, while it stands.
 func (s *session) call(ctx context.Context, doing string, do func(now time.Time) error) error {
@@ -38,7 +43,7 @@ func (s *session) call(ctx context.Context, doing string, do func(now time.Time)
 	}
 	s.nodes.p.w.mu.Lock()
 	defer s.nodes.p.w.mu.Unlock()
-	if s.m.boot != s.boot || !s.m.answers() || s.maintenance != (s.m.stage == stageMaintenance) {
+	if seen := s.seen(); seen.boot != s.boot || !seen.answers() || s.maintenance != (seen.stage == stageMaintenance) {
 		return broken(s.name, doing)
 	}
 	return do(time.Now())
@@ -57,25 +62,25 @@ func (s *session) Close() error { return nil }
 
 // UUID implements reconcile.Session.
 func (s *session) UUID(ctx context.Context) (uuid string, err error) {
-	err = s.call(ctx, "reading its UUID", func(time.Time) error { uuid = s.m.uuid; return nil })
+	err = s.call(ctx, "reading its UUID", func(time.Time) error { uuid = s.seen().uuid; return nil })
 	return uuid, err
 }
 
 // BootID implements reconcile.Session.
 func (s *session) BootID(ctx context.Context) (id string, err error) {
-	err = s.call(ctx, "reading its boot ID", func(time.Time) error { id = s.m.bootID(); return nil })
+	err = s.call(ctx, "reading its boot ID", func(time.Time) error { id = s.seen().bootID(); return nil })
 	return id, err
 }
 
 // EtcdData implements reconcile.Session.
 func (s *session) EtcdData(ctx context.Context) (data talos.Fact, err error) {
-	err = s.call(ctx, "looking for etcd's data", func(now time.Time) error { data = s.m.etcdObservation(now).Data; return nil })
+	err = s.call(ctx, "looking for etcd's data", func(now time.Time) error { data = s.seen().etcdObservation(now).Data; return nil })
 	return data, err
 }
 
 // etcd reads something of the machine's own etcd, which gives no answer without a quorum.
 func (s *session) etcd(ctx context.Context, doing string) (o talos.EtcdObservation, err error) {
-	err = s.call(ctx, doing, func(now time.Time) error { o = s.m.etcdObservation(now); return nil })
+	err = s.call(ctx, doing, func(now time.Time) error { o = s.seen().etcdObservation(now); return nil })
 	if err == nil && o.Members == nil {
 		<-ctx.Done()
 		err = late(s.name, doing)
@@ -97,9 +102,9 @@ func (s *session) EtcdStatus(ctx context.Context) (talos.EtcdObservation, error)
 // ConfigDigests implements reconcile.Session.
 func (s *session) ConfigDigests(ctx context.Context) (active, persistent string, err error) {
 	err = s.call(ctx, "reading its config", func(time.Time) error {
-		active = s.m.active.digest
-		if s.m.shown {
-			persistent = s.m.persistent.digest
+		active = s.seen().active.digest
+		if s.seen().shown {
+			persistent = s.seen().persistent.digest
 		}
 		return nil
 	})
@@ -108,13 +113,20 @@ func (s *session) ConfigDigests(ctx context.Context) (active, persistent string,
 
 // Services implements reconcile.Session.
 func (s *session) Services(ctx context.Context) (services []talos.Service, err error) {
-	err = s.call(ctx, "reading its services", func(now time.Time) error { services = s.m.services(now); return nil })
+	err = s.call(ctx, "reading its services", func(now time.Time) error { services = s.seen().services(now); return nil })
 	return services, err
 }
 
 // change makes a call that changes something: the monitor sees it where the machine accepts it. An answer may be lost.
 // do says why the machine doesn't accept it, or gives what becomes of it then.
 func (s *session) change(ctx context.Context, t taken, doing string, do func(now time.Time) (func(), error)) error {
+	if hand := s.nodes.p.w.hand; hand != nil && !s.handed {
+		return hand(ctx, s, t, func(ctx context.Context) error { return s.send(ctx, t, doing, do) })
+	}
+	return s.send(ctx, t, doing, do)
+}
+
+func (s *session) send(ctx context.Context, t taken, doing string, do func(now time.Time) (func(), error)) error {
 	p, w := s.nodes.p, s.nodes.p.w
 	if _, bounded := ctx.Deadline(); !bounded {
 		w.mu.Lock()

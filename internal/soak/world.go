@@ -26,6 +26,7 @@ type World struct {
 	grid  time.Duration
 	// adapt, if set, gives a process other machines than the modelled ones; nothing is judged by the monitor then.
 	adapt func(*process, reconcile.Config) reconcile.Config
+	sabotage
 
 	// mu guards all of the world. Nobody sleeps while holding it.
 	mu       sync.Mutex
