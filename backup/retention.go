@@ -20,6 +20,8 @@ type Guard struct {
 	// Past is when the cluster's etcd was last bootstrapped or restored. What is older is kept until a drill of a newer snapshot has
 	// passed: until then nothing newer is known to be any good. Of an etcd that was adopted, it is when that happened.
 	Past time.Time
+	// Named are snapshots that a restore is to restore, by name, and what that restore is called.
+	Named map[string]string
 }
 
 // Prune says which snapshots to delete, oldest first, and why others that the retention alone would let go stay. It looks only at what is
@@ -34,6 +36,8 @@ func Prune(list []Snapshot, r Retention, g Guard) (doomed []string, kept []strin
 		case s.Deleting:
 			doomed = append(doomed, s.Name)
 		case wanted[s.Name]:
+		case g.Named[s.Name] != "":
+			kept = append(kept, fmt.Sprintf("%s stays: %s is to restore it", s.Name, g.Named[s.Name]))
 		case s.Name == newest:
 			kept = append(kept, fmt.Sprintf("%s stays: it is the newest", s.Name))
 		case s.Name == drilled:

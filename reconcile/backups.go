@@ -89,7 +89,7 @@ func (w *worker) tend(ctx context.Context, desired Cluster, plan Plan, in Input)
 		w.keeper = keeper.New(keeper.Options{State: w.state, Opener: w.agent.backups.Opener, Spool: w.agent.backups.Spool, Limits: w.agent.backups.Limits,
 			Clock: w.agent.clock, Log: w.log, Scrubber: w.agent.scrubber})
 	}
-	want := keeper.Want{Fleet: w.good.fleet, Backups: desired.Backups, Owner: owner, Hold: backupHold(desired, plan.Next, in)}
+	want := keeper.Want{Fleet: w.good.fleet, Backups: desired.Backups, Owner: owner, Hold: backupHold(desired, plan.Next, in), Named: toRestore(plan.Next)}
 	for _, name := range wantedControlPlanes(&in, hold(&in, viewEtcd(&in))) {
 		m := desired.Machine(name)
 		want.Nodes = append(want.Nodes, w.nodes.Member(talos.Target{Name: name, Endpoint: m.Spec.Endpoint, ControlPlane: true}))
@@ -99,6 +99,27 @@ func (w *worker) tend(ctx context.Context, desired Cluster, plan Plan, in Input)
 		return
 	}
 	w.keeper.Tend(ctx, want)
+}
+
+// toRestore are the snapshots that accepted restores name, by backup, and what the restores are called. Until its marker a restore has no copy of
+// its own, and may wait for days.
+func toRestore(state *statefile.State) map[string]map[string]string {
+	named := map[string]map[string]string{}
+	for _, op := range state.Operations {
+		if op.Phase.Over() || op.AcceptedAt.IsZero() || op.Kind != string(schema.OperationEtcdRestore) {
+			continue
+		}
+		spec, refusal := specOf(op)
+		if refusal != nil || spec.EtcdRestore == nil {
+			continue
+		}
+		backup := spec.EtcdRestore.BackupRef.Name
+		if named[backup] == nil {
+			named[backup] = map[string]string{}
+		}
+		named[backup][spec.EtcdRestore.Snapshot.Name] = op.Name
+	}
+	return named
 }
 
 // firstBackupPatience is how long the first snapshot waits for an etcd of which all members have joined.

@@ -74,6 +74,35 @@ func TestTheCopyOfARestoreThatNeverBeganIsTakenAwayADayAfterItsEnd(t *testing.T)
 	}
 }
 
+// TestASnapshotThatIsToBeRestoredIsNotPrunedForTheOneOfNow: a restore first has a snapshot of now stored, and the retention counts that too.
+func TestASnapshotThatIsToBeRestoredIsNotPrunedForTheOneOfNow(t *testing.T) {
+	h, data := newHost(t)
+	k := h.keep(t, "prod", streaming{data})
+	one := 1
+	k.want.Backups[0].Spec.Retention = &schema.Retention{KeepLast: &one}
+	names := func() (names []string) {
+		for _, s := range k.memory().Snapshots {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	k.keeper.Once(t.Context(), k.want)
+	first := names()[0]
+	k.want.Named = map[string]map[string]string{"hourly": {first: "restore-prod"}}
+	for range 3 {
+		h.clock.Step(2 * time.Hour)
+		k.keeper.Once(t.Context(), k.want)
+	}
+	require.Len(t, names(), 2)
+	require.Contains(t, names(), first)
+
+	k.want.Named = nil
+	h.clock.Step(2 * time.Hour)
+	k.keeper.Once(t.Context(), k.want)
+	require.Len(t, names(), 1)
+	require.NotContains(t, names(), first, "once its restore is over it goes with the others")
+}
+
 func TestADrillThatTakesTooLongSaysWhatTookLongerThanWhat(t *testing.T) {
 	h, data := newHost(t)
 	h.drillLimit = 50 * time.Millisecond

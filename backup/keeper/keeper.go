@@ -57,6 +57,9 @@ type Want struct {
 	Nodes []backup.Node
 	// Hold is why nothing is done at the moment; its reason is empty when it isn't so.
 	Hold Verdict
+	// Named are the snapshots of each backup that accepted restores name: what is stored meanwhile, a restore's own snapshot of now first of all, must
+	// not have the retention take them away. The values say which restore it is.
+	Named map[string]map[string]string
 }
 
 // Keeper keeps the backups of one cluster.

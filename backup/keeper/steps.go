@@ -97,7 +97,7 @@ func (t *tender) look(ctx context.Context, order order) error {
 	}
 	defer func() { _ = place.Close() }()
 	return t.write(ctx, func(s *statefile.State, m *statefile.BackupState) {
-		remember(m, place.Location(), c, order.Retention, guard(s))
+		remember(m, place.Location(), c, order.Retention, t.guards(s))
 	})
 }
 

@@ -282,12 +282,19 @@ func (f forward) Now() time.Time {
 
 func (t *tender) guard() backup.Guard {
 	if s := t.known(); s != nil {
-		return guard(s)
+		return t.guards(s)
 	}
 	return backup.Guard{Past: t.time()} // nothing goes
 }
 
-// guard is what retention may not reach.
+// guards is what retention may not reach, by a state and by what restores name.
+func (t *tender) guards(s *statefile.State) backup.Guard {
+	g := guard(s)
+	g.Named = t.keeper.wanted().Named[t.name]
+	return g
+}
+
+// guard is what retention may not reach, by a state.
 func guard(s *statefile.State) backup.Guard {
 	var past time.Time
 	if b := s.Bootstrap; b != nil {
