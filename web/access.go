@@ -35,7 +35,7 @@ type access struct {
 
 func newAccess(config Config, tokens *secrets) *access {
 	a := &access{tokens: tokens, byCert: config.ClientCAFile != "", hosts: map[string]bool{"localhost": true}, log: config.Log,
-		scrubber: config.Scrubber, said: newThrottle(config.Clock, accessSaid)}
+		scrubber: config.Scrubber, said: newThrottle(config.Clock, saidGap)}
 	if host, _, err := net.SplitHostPort(config.Address); err == nil {
 		a.listen = plainHost(host)
 	}

@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 )
 
@@ -35,5 +34,3 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	}
 	fmt.Fprintln(w, "ok")
 }
-
-func number(n int) string { return strconv.Itoa(n) }

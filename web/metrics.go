@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -119,7 +120,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	out.counter(c.gitFetches, float64(git.Fetches))
 	out.counter(c.gitClones, float64(git.Clones))
 	for n, lease := range report.Leases {
-		out.truth(c.lease, lease.Held, number(n))
+		out.truth(c.lease, lease.Held, strconv.Itoa(n))
 	}
 	for _, cluster := range report.Clusters {
 		// Of what another agent works for, or nobody has looked at yet, nothing is known here.

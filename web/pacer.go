@@ -11,8 +11,8 @@ import (
 const (
 	// hookGap is the least time between two pulls that webhooks asked for.
 	hookGap = 5 * time.Second
-	// accessSaid is how often the log says that something keeps everybody out.
-	accessSaid = time.Minute
+	// saidGap is the least time between two lines of the log on the same: that something keeps everybody out, or that a webhook was refused.
+	saidGap = time.Minute
 )
 
 // pacer hands requests on, the first at once, those that come within the gap after it as one when the gap ends: none is lost,

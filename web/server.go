@@ -111,7 +111,7 @@ func Listen(config Config) (*Server, error) {
 	}
 	s.access = newAccess(config, tokens)
 	s.pacer = newPacer(config.Clock, hookGap, s.poke)
-	s.hook = &hook{secrets: hookSecrets, asked: s.pacer.ask, log: config.Log, said: newThrottle(config.Clock, time.Minute)}
+	s.hook = &hook{secrets: hookSecrets, asked: s.pacer.ask, log: config.Log, said: newThrottle(config.Clock, saidGap)}
 	s.http = &http.Server{
 		Handler: s.access.guard(s.routes()), TLSConfig: secure,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func (s *Server) checks(report *reconcile.Report) []check {
 		case lease.Problem != "":
 			state.problem = lease.Problem
 		case !lease.Held && lease.Holder == "":
-			leases.problem = "whose the lease of shard " + number(n) + " is isn't known yet"
+			leases.problem = "whose the lease of shard " + strconv.Itoa(n) + " is isn't known yet"
 		}
 	}
 	return []check{git, state, leases}

@@ -14,6 +14,7 @@ import (
 
 	"ichor.maesh.dev/reconcile"
 	"ichor.maesh.dev/statefile"
+	"ichor.maesh.dev/statefile/storetest"
 )
 
 func sealer(t testing.TB) *statefile.Sealer {
@@ -182,6 +183,32 @@ func TestAStoreThatIsSlowerThanAPageWaitsIsShownByTheNextPage(t *testing.T) {
 	found := slow.get(t.Context(), []string{"prod"}, nil)
 	require.Len(t, found, 2, "those that Git names, and those that only the state knows")
 	require.Len(t, slow.get(t.Context(), nil, map[string]bool{"prod": true}), 1, "what the agent itself works for it knows better")
+}
+
+func TestClustersThatCouldNotBeListedAreListedWithTheNextReading(t *testing.T) {
+	b := newBench(t, nil)
+	old := prod()
+	old.Name, old.State.Cluster.Name = "old", "old"
+	b.put(old)
+	lists, fault := 0, storetest.Unavailable
+	stored := newStored(storetest.NewFaulty(b.store, func(call storetest.Call) storetest.Fault {
+		if call.Op != storetest.List {
+			return storetest.None
+		}
+		lists++
+		return fault
+	}), b.clock)
+	stored.limit = time.Minute
+	require.Empty(t, stored.get(t.Context(), nil, nil))
+	fault = storetest.None
+	require.Empty(t, stored.get(t.Context(), nil, nil), "however many look, the store is read at most once in a while")
+	require.Equal(t, 1, lists)
+	b.clock.Step(storedAge)
+	require.Len(t, stored.get(t.Context(), nil, nil), 1)
+	asked := lists
+	b.clock.Step(storedAge)
+	require.Len(t, stored.get(t.Context(), nil, nil), 1)
+	require.Equal(t, asked, lists, "a list that is there serves for longer")
 }
 
 func TestReadinessSaysWhyNot(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// storedAge is for how long what was read from the store is shown, and listedAge for how long its list of clusters.
+	// storedAge is for how long what was read from the store is shown, or that it couldn't be read, and listedAge for how long its list of clusters.
 	storedAge = 5 * time.Second
 	listedAge = time.Minute
 	// storedLimit bounds how long a page waits for the store; a store that is down must not take the page down.
@@ -34,10 +34,12 @@ type stored struct {
 	clock clock.PassiveClock
 	limit time.Duration // storedLimit
 
-	mu     sync.Mutex
-	listed time.Time
-	names  []string
-	known  map[string]storedStatus
+	mu sync.Mutex
+	// listed is when the clusters were listed, or last could not be: then unlisted is set, and they are listed again with the next reading.
+	listed   time.Time
+	unlisted bool
+	names    []string
+	known    map[string]storedStatus
 	// reading is closed when the reading that is under way ends; nil: none is.
 	reading chan struct{}
 }
@@ -80,7 +82,11 @@ func (s *stored) get(ctx context.Context, others []string, working map[string]bo
 func (s *stored) begin(others []string, working map[string]bool) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := !s.fresh(s.listed, listedAge)
+	age := listedAge
+	if s.unlisted {
+		age = storedAge
+	}
+	list := !s.fresh(s.listed, age)
 	if s.reading == nil && (list || len(s.old(others)) > 0 || len(s.old(without(s.names, working))) > 0) {
 		reading := make(chan struct{})
 		s.reading = reading
@@ -106,7 +112,7 @@ func (s *stored) read(others []string, working map[string]bool, list bool) {
 		if err == nil {
 			s.names = names
 		}
-		s.listed = s.clock.Now()
+		s.listed, s.unlisted = s.clock.Now(), err != nil
 		s.mu.Unlock()
 	}
 	s.mu.Lock()
