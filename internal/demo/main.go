@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Exit codes: 0 every part was seen to work, 1 a part failed (and is named), 2 the demo could not be started.
+// Exit codes: 0 every part was seen to work, 1 a part failed (and is named), 2 its flags make no sense.
 func main() {
 	var opts options
 	flag.StringVar(&opts.binaries, "bin", "bin", "folder that holds ichor and talossim")
@@ -20,6 +20,10 @@ func main() {
 	flag.StringVar(&opts.first, "first", "127.0.10.1", "address of the first simulated node")
 	flag.IntVar(&opts.timeScale, "time-scale", 10, "how many times faster than Talos the nodes wait")
 	flag.Parse()
+	if err := opts.check(flag.Args()); err != nil {
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(2)
+	}
 	// What is set for another fleet, a demo of before among them, is not meant for this one.
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "ICHOR_") {
@@ -45,4 +49,17 @@ type options struct {
 	keep      bool
 	first     string
 	timeScale int
+}
+
+// check refuses what would be another demo than the one that was asked for.
+func (o options) check(rest []string) error {
+	switch {
+	case o.state != "file" && o.state != "s3":
+		return fmt.Errorf("-state %s is not known; give file or s3", o.state)
+	case o.timeScale < 1:
+		return fmt.Errorf("-time-scale %d is not possible; give 1 or more", o.timeScale)
+	case len(rest) > 0:
+		return fmt.Errorf("%s is no flag", rest[0])
+	}
+	return nil
 }
