@@ -245,7 +245,13 @@ func TestEveryCommandOfThePageForThreeInTheMorningWorks(t *testing.T) {
 	require.Equal(t, []int{1, 1, 0}, b.bootstraps(), "another machine than the last one recovers, once")
 	b.whole(300, "cp-1", "cp-2", "cp-3")
 
-	// One is gone for good. The recovery without it is broken off and given up, and another one begun.
+	// One is said to be gone for good, and is not: it would live on beside the recovered etcd.
+	code, _, said = b.runUntil(nil, b.typed(without)...)
+	require.Equal(t, exitNo, code, said)
+	require.Contains(t, said, "Git declares cp-3 (127.0.88.103) as a control plane, which isn't one of those to recover on, and it answers")
+	require.NotContains(t, said, "discovery knows cp-3", "it is named once")
+
+	// It is gone for good. The recovery without it is broken off and given up, and another one begun.
 	require.NoError(t, b.farm.Node("cp-3").PowerOff())
 	code, _, said = b.runUntil(func() bool { return b.accepted("cp-1", "Reset") == 2 }, b.typed(without)...)
 	require.Equal(t, exitCannot, code, said)
