@@ -221,6 +221,15 @@ func mayAnswerYet(answer talos.Observation) bool {
 	return !strings.Contains(answer.Problem, wantsCertificate)
 }
 
+// onceMore looks, and looks once more where the first look told nothing that may yet come.
+func onceMore(look func() talos.Observation) talos.Observation {
+	found := look()
+	if mayAnswerYet(found) {
+		found = look()
+	}
+	return found
+}
+
 const (
 	// noConnection is the Problem of an address where nothing takes a connection, noneInTime of one where nothing did in time.
 	noConnection = "nothing answers"

@@ -45,6 +45,11 @@ func TestAnAddressIsAskedOnceMoreWhereItMayAnswerYet(t *testing.T) {
 			if test.asked == 2 {
 				require.Equal(t, found, answers[0])
 			}
+			looks := []talos.Observation{test.first, found}
+			asked["alone"] = 0
+			alone := onceMore(func() talos.Observation { asked["alone"]++; return looks[asked["alone"]-1] })
+			require.Equal(t, looks[test.asked-1], alone)
+			require.Equal(t, test.asked, asked["alone"])
 		})
 	}
 }

@@ -189,7 +189,7 @@ func (a *app) initMachines(ctx context.Context, f *initFlags) ([]initMachine, er
 		if machines[i].uuid != "" {
 			continue
 		}
-		found := a.observeMaintenance(ctx, machines[i].endpoint)
+		found := onceMore(func() talos.Observation { return a.observeMaintenance(ctx, machines[i].endpoint) })
 		if found.UUID == "" {
 			return nil, cannot(fmt.Errorf("the UUID of %s can't be asked of %s: %s", machines[i].name, machines[i].endpoint, silence(found)),
 				fmt.Sprintf("boot it into maintenance mode, or give its UUID: %s=%s,UUID", machines[i].name, machines[i].endpoint))
