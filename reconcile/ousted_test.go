@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/recovery"
 	"ichor.maesh.dev/statefile"
 )
 
@@ -65,4 +66,30 @@ func TestAnAgentThatARecoveryOustedWaitsForTheLock(t *testing.T) {
 	w.model.tick(statefile.LeaseTTL)
 	_, err = holder.own(t.Context())
 	require.NoError(t, err, "and goes on by itself once it is given back")
+}
+
+// TestAnAgentThatComesBackToARestoreBeginsWithItsMarker: between two turns of the same agent another one may have driven it further. What the
+// first remembers is not gone on with, and its being out of date is not taken for somebody who interferes, over which the restore would pause.
+func TestAnAgentThatComesBackToARestoreBeginsWithItsMarker(t *testing.T) {
+	w := newMortals(t).newWorld(t, threeMachines)
+	holder, other := w.mortal(nil), w.mortal(nil)
+	_, err := holder.own(t.Context())
+	require.NoError(t, err)
+	view := &RestoreView{Digest: "d1", Marked: true, Step: "configuring"}
+	holder.restoration = &restoration{order: RestoreOrder{Digest: "d1", Marked: true}, run: &recovery.Run{}, view: view}
+	_, err = holder.own(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, view, holder.restoreView(), "as long as nobody else had the cluster it goes on")
+
+	_, err = other.own(t.Context())
+	require.NoError(t, err)
+	_, err = holder.own(t.Context())
+	require.ErrorIs(t, err, statefile.ErrOtherWriter)
+	_, err = holder.own(t.Context())
+	require.Error(t, err)
+	w.model.tick(statefile.LeaseTTL)
+	_, err = holder.own(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, holder.restoreView())
+	require.Nil(t, holder.restoration)
 }

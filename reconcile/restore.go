@@ -48,14 +48,19 @@ func (w *worker) restoreView() *RestoreView {
 	return w.restoration.view
 }
 
+// dropRestore forgets the restore that this process drove: another one may have driven it since, and only the marker says how far it is.
+func (w *worker) dropRestore() {
+	if w.restoration != nil {
+		w.restoration.close()
+	}
+	w.restoration = nil
+}
+
 // restore makes the next step of a restore: at most one call. What came of it is decided on in the next pass.
 func (w *worker) restore(ctx context.Context, desired Cluster, order *RestoreOrder, in Input) {
 	r := w.restoration
 	if order == nil || r == nil || r.order.Digest != order.Digest || r.order.Pause != order.Pause {
-		if r != nil {
-			r.close()
-		}
-		w.restoration = nil
+		w.dropRestore()
 		if order == nil {
 			return
 		}

@@ -116,9 +116,7 @@ func (w *worker) run(ctx context.Context) {
 }
 
 func (w *worker) close() {
-	if w.restoration != nil {
-		w.restoration.close()
-	}
+	w.dropRestore()
 	if w.keeper != nil {
 		w.keeper.Close()
 	}

@@ -38,6 +38,7 @@ func (w *worker) ownOr(ctx context.Context, remembered bool) (*statefile.State, 
 			}
 			return nil, stateTrouble(w.name, err)
 		}
+		w.dropRestore()
 		w.owned, w.token, w.lostTo, w.quietAt, w.ownedAt = true, token, 0, 0, w.agent.clocks.Now()
 		known, _ := w.state.Known()
 		w.epoch = known.Writer.Epoch
