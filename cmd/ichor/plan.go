@@ -124,6 +124,11 @@ func (a *app) plan(ctx context.Context, f *planFlags, path string) error {
 	if change.base != nil {
 		a.sayBase(change.base)
 	}
+	return f.end(report)
+}
+
+// end is how the command ends after it has printed its plan.
+func (f *planFlags) end(report *plan.Report) error {
 	switch {
 	case report.Refused:
 		return errNo

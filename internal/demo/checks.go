@@ -307,6 +307,11 @@ func (d *demo) refuseChange(ctx context.Context) error {
 	if after != before {
 		return fmt.Errorf("%d configs were sent for a refused revision", after-before)
 	}
+	return d.takeBack(ctx)
+}
+
+// takeBack corrects what was refused.
+func (d *demo) takeBack(ctx context.Context) error {
 	if err := d.edit("clusters/"+cluster+"/cluster.yaml", "\n    count: 4\n", "\n    count: 3\n"); err != nil {
 		return err
 	}
