@@ -326,14 +326,15 @@ func (w *worker) newRestore(ctx context.Context, desired Cluster, r *restoration
 	return nil
 }
 
-// avoidTarget takes another target than the last restore's where all are wiped: a restore gives the same machine the same member and cluster
-// again, so that a straggler of the last one would be taken in.
+// avoidTarget takes another target than the last restore's: a restore gives the same machine the same member and cluster again, so that a straggler
+// of the last one, a machine that was removed since and is switched on again for instance, would be taken in. Where one is wiped only, the agent's own
+// machine recovers all the same, since the agent would end with its reboot.
 func avoidTarget(m *recovery.Marker, last string) {
-	if m.Holder != "" || m.Target != last {
+	if m.Target != last || m.Holder != "" && m.Own == last {
 		return
 	}
 	for _, other := range m.Machines {
-		if other.Name != last && other.Name != m.Own {
+		if other.Name != last && other.Name != m.Own && other.Name != m.Holder {
 			m.Target = other.Name
 			return
 		}
