@@ -72,9 +72,9 @@ bench: ## the table of docs/benchmarks.md and its plot (hours); it ends with the
 SEEDS ?= 100
 FIRST ?= 1
 
-soak: ## random histories of whole clusters (SEEDS=n [FIRST=s] [RESTORES=1] [FROZEN=1] [ONLY=events])
+soak: ## random histories of whole clusters (SEEDS=n [FIRST=s] [RESTORES=1] [FROZEN=1] [HOSTED=1] [ONLY=events])
 	GOGC=400 go test ./internal/soak -run '^TestRandomHistories$$' -count=1 -v -timeout 48h -soak.seeds $(SEEDS) -soak.first $(FIRST) \
-	  $(if $(RESTORES),-soak.restores) $(if $(FROZEN),-soak.frozen) $(if $(ONLY),-soak.only $(ONLY))
+	  $(if $(RESTORES),-soak.restores) $(if $(FROZEN),-soak.frozen) $(if $(HOSTED),-soak.hosted) $(if $(ONLY),-soak.only $(ONLY))
 
 soak-farm: ## the same with simulated machines and a real etcd in each, minutes a seed (SEEDS=n [FIRST=s])
 	go test ./internal/soak -run '^TestRandomHistoriesOfSimulatedMachines$$' -count=1 -v -timeout 48h -soak.farms $(SEEDS) -soak.first-farm $(FIRST)

@@ -56,7 +56,8 @@ type Config struct {
 	// Bell gives a number that is another one whenever something was put into any inbox; nil: each inbox is listed as often as the bell
 	// would be asked.
 	Bell func(ctx context.Context) (uint64, error)
-	// NodeName is the Kubernetes Node that this agent runs on; empty: none that it manages.
+	// NodeName is the Kubernetes Node that this agent runs on; empty: none that it manages. With a cluster's name and a slash before it, it is
+	// one of that cluster's: the machines of several clusters may bear the same names.
 	NodeName string
 	// RunExisting names operations that are run although they were there when a state was made anew.
 	RunExisting []string

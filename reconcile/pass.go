@@ -325,7 +325,7 @@ func (w *worker) decide(ctx context.Context, desired Cluster, state, next *state
 	w.renewComparer(desired, identities)
 	age := w.writerAge()
 	in := Input{Cluster: desired, State: next, WriterAge: &age, Timing: w.agent.timing, TrustedNetworks: w.agent.trusted, Mark: w.agent.mark,
-		Deferred: w.stillDeferred(), Operations: operations, Restore: w.restoreView(), NodeName: w.agent.config.NodeName,
+		Deferred: w.stillDeferred(), Operations: operations, Restore: w.restoreView(), NodeName: nodeNameIn(w.agent.config.NodeName, w.name),
 		LocalAddresses: localAddresses(), RecoverFlags: w.agent.config.RecoverFlags}
 	targets := Targets(desired, state)
 	if err := w.look(ctx, desired, targets, &in); err != nil {

@@ -417,6 +417,18 @@ func recoverCommand(in *Input, spec *schema.RestoreOperation, anew bool) string 
 	return text
 }
 
+// nodeNameIn is the Node that the agent runs on as far as it may be one of this cluster's.
+func nodeNameIn(name, cluster string) string {
+	of, node, told := strings.Cut(name, "/")
+	switch {
+	case !told:
+		return name
+	case of == cluster:
+		return node
+	}
+	return ""
+}
+
 // nodeIs says whether the Node that the agent runs on bears one of these names.
 func (in *Input) nodeIs(names ...string) bool {
 	return in.NodeName != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, in.NodeName) })

@@ -87,7 +87,7 @@ repository or the state can't be used. It stops on SIGTERM and Ctrl-C, once no c
 	f.commits.add(flags)
 	flags.StringSliceVar(&f.existing, "run-existing-operations", nil,
 		"operations (by name) that are run although they were there already when the state of their cluster was made anew (may be repeated)")
-	flags.StringVar(&f.node, "node-name", "", "the Kubernetes Node that this agent runs on, where it runs inside of a cluster that it manages")
+	flags.StringVar(&f.node, "node-name", "", "the Kubernetes Node that this agent runs on, where it runs inside of a cluster that it manages; CLUSTER/NODE where clusters have machines of the same names")
 	flags.StringVar(&f.logFormat, "log-format", "text", "how the log is written: text or json")
 	flags.Float64Var(&f.timeScale, "time-scale", 1, "how many times as fast the time of the machines runs; for simulated ones only")
 	return cmd

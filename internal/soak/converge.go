@@ -111,13 +111,14 @@ func (r *run) seeToOperations(c *wantedCluster, state *statefile.State) {
 // takeIn raises the count where a restore would leave a control plane behind that is held and has the old etcd's data, as the restore says; true
 // where it did, and the restore may go on.
 func (r *run) takeIn(c *wantedCluster, op *statefile.OperationState) bool {
-	const most = 5
-	if c.count == most || !strings.Contains(op.FailureReason, fmt.Sprintf("/cluster.yaml to %d until etcd is restored", most)) {
-		return false
+	for _, most := range []int{3, 5} {
+		if c.count < most && strings.Contains(op.FailureReason, fmt.Sprintf("/cluster.yaml to %d until etcd is restored", most)) {
+			c.lower, c.count = c.count, most
+			r.push(fmt.Sprintf("the count of %s is %d until its etcd is restored", c.c.name, most))
+			return true
+		}
 	}
-	c.lower, c.count = c.count, most
-	r.push(fmt.Sprintf("the count of %s is %d until its etcd is restored", c.c.name, most))
-	return true
+	return false
 }
 
 // seeToLowering lowers a count again that was raised for a restore.

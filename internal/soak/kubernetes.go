@@ -65,7 +65,7 @@ func (k agentKubernetes) begin(ctx context.Context, what string) error {
 	}
 	k.p.w.mu.Lock()
 	defer k.p.w.mu.Unlock()
-	if !k.c.served() {
+	if on := k.p.host.on; !k.c.served() || on != nil && on.alone {
 		return fmt.Errorf("%s: %w", what, kube.ErrUnavailable)
 	}
 	return nil
@@ -163,6 +163,9 @@ func (k agentKubernetes) Evict(ctx context.Context, node kube.Node, _ kube.Evict
 			return nil
 		case m.node.held == "":
 			m.node.pods = max(0, m.node.pods-2)
+			for _, h := range k.p.w.hosts {
+				h.evicted = h.evicted || h.on == m && m.c.another(m, time.Now())
+			}
 		}
 		for n := range m.node.pods {
 			drain.Left = append(drain.Left, kube.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", n), Terminating: m.node.held == "", Why: m.node.held})

@@ -93,6 +93,10 @@ func (o *monitor) acceptedOfRestore(p *process, t taken) {
 	case !late && (state.Lock == nil || !strings.HasPrefix(state.Lock.Holder, "operation:")):
 		o.breach("%s was accepted without the cluster lock", what)
 	}
+	own := p.on == t.m && m.Own == t.m.name && m.Target != t.m.name
+	if own && t.action == string(recovery.ActReset) && len(o.recoveries[m.Operation]) == 0 {
+		o.breach("%s wipes the machine that it runs on, and no other one has recovered", what)
+	}
 	o.harmless(m, t, what, late)
 }
 

@@ -27,6 +27,9 @@ func underWay(t *testing.T, w *World, p *process, phase recovery.Phase, intents 
 	for _, machine := range c.machines[:3] {
 		m.Machines = append(m.Machines, recovery.Machine{Name: machine.name, Endpoint: machine.ip, UUID: machine.uuid})
 	}
+	if p.on != nil {
+		m.Own = p.on.name
+	}
 	content, err := json.Marshal(m)
 	require.NoError(t, err)
 	marker := backup.NewDestination(reader{c.objects(w)}, c.name, c.keys.Owner).Marker()
@@ -110,6 +113,11 @@ func TestTheMonitorSeesBrokenPromisesOfRestores(t *testing.T) {
 			recovered(t, w, p)
 			underWay(t, w, p, recovery.PhaseJoining, meantBy(w, "cp-1", recovery.ActReset))
 			taking(w, &process{w: w, host: p.host, id: "agent-0.1"}, "cp-1", recovery.ActReset)
+		}},
+		{"an agent that wipes its own machine first", "wipes the machine that it runs on, and no other one has recovered", func(t *testing.T, w *World, p *process) {
+			p.on = w.clusters[0].machine("cp-2")
+			underWay(t, w, p, recovery.PhaseConfiguring, meantBy(w, "cp-2", recovery.ActReset))
+			taking(w, p, "cp-2", recovery.ActReset)
 		}},
 		{"a boot that is wiped twice", "that boot was wiped a moment ago", func(t *testing.T, w *World, p *process) {
 			underWay(t, w, p, recovery.PhaseConfiguring, meantBy(w, "cp-1", recovery.ActReset))

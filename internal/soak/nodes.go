@@ -47,6 +47,9 @@ func (n agentNodes) reach(ctx context.Context, name, endpoint, what string) (m *
 	w.mu.Lock()
 	m = w.byIP[ip]
 	mode := n.p.host.link(ip).mode
+	if n.p.host.cutOff(m) {
+		mode = "refused"
+	}
 	if m != nil && w.see(m).lockedOut() {
 		mode = "hangs"
 	}

@@ -43,6 +43,7 @@ type host struct {
 	ahead      time.Duration
 	process    *process
 	started    int
+	lodging
 }
 
 // link is the network between a host and a machine: "", refused, hangs, slow. lose is how many further answers to changing calls are lost.
@@ -69,6 +70,9 @@ type process struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 	log   *logBuffer
+	// started is when it was, on the machine of its host then.
+	started time.Time
+	on      *machine
 
 	mu     sync.Mutex
 	counts map[string]uint64
@@ -220,7 +224,7 @@ func (h *host) start() *process {
 	id := fmt.Sprintf("%s.%d", h.name, h.started)
 	h.w.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
-	p := &process{w: h.w, host: h, id: id, stop: stop, done: make(chan struct{}), counts: map[string]uint64{}, log: &logBuffer{}}
+	p := &process{w: h.w, host: h, id: id, stop: stop, done: make(chan struct{}), counts: map[string]uint64{}, log: &logBuffer{}, started: time.Now(), on: h.on}
 	config := p.config()
 	if h.w.adapt != nil {
 		config = h.w.adapt(p, config)
@@ -280,8 +284,8 @@ func (p *process) config() reconcile.Config {
 		OpenKubernetes: func(bundle *talos.Bundle, _ []string) (reconcile.Kubernetes, error) {
 			return agentKubernetes{p: p, c: w.clusterOf(bundle)}, nil
 		},
-		Backups: p.backups(),
-		Inbox:   func(context.Context, string) ([]statefile.InboxFile, bool, error) { return nil, false, nil },
+		Backups: p.backups(), NodeName: h.nodeName(),
+		Inbox: func(context.Context, string) ([]statefile.InboxFile, bool, error) { return nil, false, nil },
 	}
 }
 

@@ -55,6 +55,8 @@ type run struct {
 	foreign     int
 	// frozen: agents freeze often, and long.
 	frozen bool
+	// hosted: agents live on control planes.
+	hosted bool
 	// events and enough are those of [Options].
 	events []event
 	enough func([]string) bool
@@ -65,7 +67,8 @@ type Options struct {
 	// Only are the numbers of the events that happen; nil: all do. What each of the others is doesn't change with it, nor when it happens.
 	Only []int
 	// Restores lets clusters have backups, Frozen lets agents freeze often and long; else the seed says whether they do.
-	Restores, Frozen bool
+	// Hosted lets agents live on control planes.
+	Restores, Frozen, Hosted bool
 	sabotage
 	// events are what the history is made of instead of the usual ones; enough ends it early, before anything converges.
 	events []event
@@ -80,6 +83,7 @@ func Run(seed uint64, keys *Keys, options Options) *Result {
 	r := &run{w: newWorld(seed, keys), keys: keys, seed: seed, lot: lotOf(seed, 0), stopping: make(chan struct{}), resumed: map[string]bool{},
 		fleet: &fleet{operations: map[string]string{}, bad: map[string]string{}}, events: options.events, enough: options.enough}
 	r.w.sabotage = options.sabotage
+	r.hosted = options.Hosted || r.w.draw("hosted")%5 == 0
 	r.frozen = options.Frozen || r.w.draw("frozen")%5 == 0
 	if options.Restores || r.w.draw("backups")%3 == 0 {
 		dir, err := os.MkdirTemp("", "soak-spools-")
@@ -178,13 +182,17 @@ func (r *run) build() {
 		r.fleet.clusters = append(r.fleet.clusters, want)
 	}
 	for n := range agents {
-		r.hosts = append(r.hosts, &host{w: r.w, name: fmt.Sprintf("agent-%d", n+1), number: n + 1, links: map[string]*link{}})
+		r.hosts = append(r.hosts, &host{w: r.w, name: fmt.Sprintf("agent-%d", n+1), number: n + 1, links: map[string]*link{}, lodging: lodging{hosted: r.hosted}})
 	}
+	r.w.hosts = r.hosts
 	if r.w.spools != "" {
 		shape = append(shape, "with backups")
 	}
 	if r.frozen {
 		shape = append(shape, "agents freeze often")
+	}
+	if r.hosted {
+		shape = append(shape, "agents live on control planes")
 	}
 	r.shape = fmt.Sprintf("%s; %d agents", strings.Join(shape, "; "), agents)
 	r.w.say("seed %d: %s", r.seed, r.shape)
@@ -199,7 +207,7 @@ func (r *run) want(c *wantedCluster, name string, role schema.Role, approved boo
 // supervise starts an agent on the host whenever none runs.
 func (r *run) supervise(h *host) {
 	time.Sleep(time.Duration(h.number) * time.Microsecond) // what happens at one instant would have no order
-	for {
+	for r.lodge(h) {
 		p := h.start()
 		<-p.done
 		select {

@@ -22,6 +22,7 @@ var (
 	only      = flag.String("soak.only", "", "let only these events of a history happen: their numbers, with commas between them")
 	restores  = flag.Bool("soak.restores", false, "let every cluster have backups, and be restored from them")
 	frozen    = flag.Bool("soak.frozen", false, "let agents freeze often and long")
+	hosted    = flag.Bool("soak.hosted", false, "let agents live on control planes")
 	shrinking = flag.Bool("soak.shrink", false, "shrink a history whose product is sabotaged")
 	verbose   = flag.Bool("soak.v", false, "print every history, and the agents' logs of one that failed")
 )
@@ -48,7 +49,7 @@ func history(t *testing.T, seed uint64, keys *Keys, options Options) (result *Re
 // asked are the options that the flags ask for.
 func asked(t *testing.T) Options {
 	t.Helper()
-	options := Options{Restores: *restores, Frozen: *frozen}
+	options := Options{Restores: *restores, Frozen: *frozen, Hosted: *hosted}
 	for _, number := range strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(number)
 		require.NoError(t, err)
@@ -65,6 +66,9 @@ func command(seed uint64, options Options) string {
 	}
 	if options.Frozen {
 		text += " FROZEN=1"
+	}
+	if options.Hosted {
+		text += " HOSTED=1"
 	}
 	switch {
 	case options.Only == nil:

@@ -40,6 +40,7 @@ type World struct {
 	spools  string
 	git     *branch
 	monitor *monitor
+	hosts   []*host
 	lines   []string
 	// faults counts what befell, by kind.
 	faults map[string]int
@@ -136,6 +137,7 @@ func (w *World) run(stop <-chan struct{}) {
 				w.monitor.oneEtcd(c)
 			}
 			w.mu.Unlock()
+			w.endLodgers()
 		}
 	}
 }
