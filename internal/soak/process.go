@@ -155,12 +155,13 @@ func (p *process) kill(how string) {
 // freeze lets the process wait at its next call into the world.
 func (p *process) freeze(how string, d time.Duration) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.dead || p.thaw != nil {
+		p.mu.Unlock()
 		return
 	}
 	thaw := make(chan struct{})
 	p.thaw = thaw
+	p.mu.Unlock() // the world's lock comes before a process's
 	p.w.say("%s freezes %s for %s", p.id, how, d.Round(time.Second))
 	p.w.befell("agent frozen")
 	go func() {
