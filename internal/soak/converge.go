@@ -108,9 +108,16 @@ func (r *run) seeToOperations(c *wantedCluster, state *statefile.State) {
 	}
 }
 
-// takeIn raises the count where a restore would leave a control plane behind that is held and has the old etcd's data, as the restore says; true
+// takeIn raises the count, or approves a machine, where a restore would leave a control plane behind that is held or not approved and has the old etcd's data, as the restore says; true
 // where it did, and the restore may go on.
 func (r *run) takeIn(c *wantedCluster, op *statefile.OperationState) bool {
+	for _, name := range c.names() {
+		if m := c.machines[name]; !m.approved && strings.Contains(op.FailureReason, name+" holds etcd data") && strings.Contains(op.FailureReason, "approve it until etcd is restored") {
+			m.approved, m.at = true, time.Now()
+			r.push(name + " of " + c.c.name + " is approved until its etcd is restored")
+			return true
+		}
+	}
 	for _, most := range []int{3, 5} {
 		if c.count < most && strings.Contains(op.FailureReason, fmt.Sprintf("/cluster.yaml to %d until etcd is restored", most)) {
 			c.lower, c.count = c.count, most
