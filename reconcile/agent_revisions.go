@@ -97,7 +97,7 @@ func (a *Agent) sortClusters(revision *gitsource.Revision) {
 	switch {
 	case why == "":
 		f := a.history.load(revision)
-		for _, finding := range a.history.judge(nil, f).All {
+		for _, finding := range a.history.judge(nil, revision).All {
 			a.log.Error("the revision is refused for all clusters", "commit", revision.Commit, "finding", finding.String())
 		}
 		a.warnInside(f.fleet)

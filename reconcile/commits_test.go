@@ -34,6 +34,7 @@ type signedBranch struct {
 	alice   *signer
 	signers CommitSigners
 	unread  error
+	last    folded // each walk goes on where the one before ended, as a worker's do
 }
 
 func newSignedBranch(t *testing.T, options string) *signedBranch {
@@ -103,8 +104,9 @@ func (b *signedBranch) fold(on place) folded {
 	if on.now.IsZero() {
 		on.now = commitsAt
 	}
-	got, err := b.history.fold(context.Background(), "prod", on, head)
+	got, err := b.history.fold(context.Background(), "prod", on, head, b.last)
 	require.NoError(b.t, err)
+	b.last = got
 	return got
 }
 
@@ -210,7 +212,7 @@ func TestARewindIsRefusedHoweverItIsSigned(t *testing.T) {
 	b.open(false)
 	head, err := b.source.Poll(context.Background())
 	require.NoError(t, err)
-	_, err = b.history.fold(context.Background(), "prod", place{applied: second, verified: second, now: commitsAt}, head)
+	_, err = b.history.fold(context.Background(), "prod", place{applied: second, verified: second, now: commitsAt}, head, folded{})
 	require.ErrorIs(t, err, errRewound)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,12 +61,16 @@ type history struct {
 	roots         []string
 	allowRewind   bool
 	backups       bool
-	limit         int
+	limit         int // of fleets
 	mu            sync.Mutex
 	fleets        map[string]*fleetAt
 	verdicts      map[[2]string]func() validate.Stopped
+	kept          int // verdicts and the findings in them
 	rewindAllowed map[string]bool
 }
+
+// mostKept is how many verdicts and findings are remembered: some 30 MiB of them, and the verdicts of months where nothing is found.
+const mostKept = 1 << 16
 
 func newHistory(source Source, validator Validator, roots []string, allowRewind, backups bool) *history {
 	if len(roots) == 0 {
@@ -91,34 +96,53 @@ func (h *history) load(revision *gitsource.Revision) *fleetAt {
 	return f
 }
 
-// judge says what the step from base (nil for none) to f stops. All clusters ask for the same step at the same moment, when a revision
-// arrives: it is judged once, and the others wait for that.
-func (h *history) judge(base, f *fleetAt) validate.Stopped {
-	key := [2]string{"", f.revision.Commit}
-	var old *schema.Fleet
+// judge says what the step from base (nil for none) to a revision stops. All clusters ask for the same step, most of them at the same moment,
+// when a revision arrives: it is judged once, and the others wait for that. A step that was judged is not read again.
+func (h *history) judge(base, revision *gitsource.Revision) validate.Stopped {
+	key := [2]string{"", revision.Commit}
 	if base != nil {
-		key[0], old = base.revision.Commit, base.fleet
+		key[0] = base.Commit
 	}
 	h.mu.Lock()
 	verdict, known := h.verdicts[key]
 	if !known {
-		if len(h.verdicts) >= h.limit {
-			clear(h.verdicts)
-		}
-		verdict = sync.OnceValue(func() validate.Stopped {
-			findings := h.validator.Check(old, f.fleet, validate.WithProblems(f.problems))
-			findings = append(findings, validate.FromProblems(f.problems)...)
-			findings = append(findings, leftAlone(f.fleet, h.backups)...)
-			return validate.Stops(findings, kindsLeftAlone(h.backups)...)
-		})
+		verdict = sync.OnceValue(func() validate.Stopped { return h.judged(base, revision) })
+		h.keep(1)
 		h.verdicts[key] = verdict
 	}
 	h.mu.Unlock()
 	return verdict()
 }
 
+func (h *history) judged(base, revision *gitsource.Revision) validate.Stopped {
+	var old *schema.Fleet
+	if base != nil {
+		old = h.load(base).fleet
+	}
+	f := h.load(revision)
+	findings := h.validator.Check(old, f.fleet, validate.WithProblems(f.problems))
+	findings = append(findings, validate.FromProblems(f.problems)...)
+	findings = append(findings, leftAlone(f.fleet, h.backups)...)
+	stopped := validate.Stops(findings, kindsLeftAlone(h.backups)...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keep(len(findings))
+	return stopped
+}
+
+// keep makes room for so many verdicts and findings more, under the lock.
+func (h *history) keep(more int) {
+	if h.kept += more; h.kept > mostKept {
+		clear(h.verdicts)
+		h.kept = more
+	}
+}
+
 // folded is how far a cluster got through the commits.
 type folded struct {
+	// head is the newest commit that was judged, empty where the walk judged none; stops are the findings at it.
+	head  string
+	stops []string
 	// good is the newest revision that is legal for the cluster, nil if none is.
 	good *fleetAt
 	// refused are the findings at the newest commit when that isn't good; empty when it is.
@@ -146,21 +170,21 @@ var errRewound = errors.New("history was rewound")
 
 // fold walks a cluster from its last good commit to head, commit by commit, so that two legal steps are not one illegal one. A
 // finding of the cluster's own, or one that belongs to none, keeps it where it is; a commit that isn't signed by who may ends the walk, so that
-// one on top of it which is doesn't make it good.
-func (h *history) fold(ctx context.Context, cluster string, on place, head *gitsource.Revision) (folded, error) {
-	newest := h.load(head)
+// one on top of it which is doesn't make it good. It goes on where the last walk ended, if that is on the same good commit: a cluster may stay on
+// one for weeks while hundreds are pushed.
+func (h *history) fold(ctx context.Context, cluster string, on place, head *gitsource.Revision, last folded) (folded, error) {
 	if on.applied == "" {
-		return h.start(cluster, newest, on.now), nil
+		return h.start(cluster, head, on.now), nil
 	}
 	if on.applied == head.Commit {
-		return folded{good: newest, notYet: documents(h.judge(nil, newest), cluster), verified: h.verified(head.Commit)}, nil
+		return folded{good: h.load(head), notYet: documents(h.judge(nil, head), cluster), verified: h.verified(head.Commit)}, nil
 	}
 	base, err := h.base(ctx, cluster, on.applied, head)
 	if err != nil {
 		return folded{}, err
 	}
 	if base == nil {
-		began := h.start(cluster, newest, on.now)
+		began := h.start(cluster, head, on.now)
 		if began.good != nil { // one that is refused is no rewind that was let pass
 			h.mu.Lock()
 			h.rewindAllowed[cluster] = true
@@ -170,27 +194,45 @@ func (h *history) fold(ctx context.Context, cluster string, on place, head *gits
 	}
 	commits, err := h.source.Since(ctx, on.applied, head.Commit)
 	if err != nil {
-		return folded{good: base}, err
+		return folded{good: h.load(base)}, err
 	}
-	result := folded{good: base, verified: h.verified(on.applied)}
-	for n, seen := 0, h.commits.seenSigned(commits, on.verified); n < len(commits); n++ {
-		revision := commits[n]
-		if n >= seen {
-			if why := h.commits.unsigned(revision, on.now); why != "" {
-				result.refused, result.unsigned, result.unsignedWhy = []string{why + vouch(result.good.revision.Commit, head.Commit)}, revision, why
-				return result, nil
-			}
-		}
-		result.verified = h.verified(revision.Commit)
-		f := h.load(revision)
-		stopped := h.judge(result.good, f)
-		if stops := stopped.Of(cluster); len(stops) > 0 {
-			result.refused = sentences(stops)
-			continue
-		}
-		result.good, result.refused, result.notYet = f, nil, documents(stopped, cluster)
+	signed, why := h.signedOf(commits, on)
+	result := h.walk(cluster, base, commits[:signed], last)
+	if why != "" {
+		result.refused, result.unsigned, result.unsignedWhy = []string{why + vouch(result.good.revision.Commit, head.Commit)}, commits[signed], why
 	}
 	return result, nil
+}
+
+// signedOf counts the commits of a line, oldest first, before the first one that isn't signed by who may, and says why that one isn't.
+func (h *history) signedOf(commits []*gitsource.Revision, on place) (int, string) {
+	for n := h.commits.seenSigned(commits, on.verified); n < len(commits); n++ {
+		if why := h.commits.unsigned(commits[n], on.now); why != "" {
+			return n, why
+		}
+	}
+	return len(commits), ""
+}
+
+// walk judges commits, oldest first, that stand on base.
+func (h *history) walk(cluster string, base *gitsource.Revision, commits []*gitsource.Revision, last folded) folded {
+	result := folded{verified: h.verified(base.Commit)}
+	if last.good != nil && last.good.revision.Commit == base.Commit {
+		if n := slices.IndexFunc(commits, func(r *gitsource.Revision) bool { return r.Commit == last.head }); n >= 0 {
+			result = folded{head: last.head, stops: last.stops, notYet: last.notYet, verified: h.verified(last.head)}
+			commits = commits[n+1:]
+		}
+	}
+	good := base
+	for _, revision := range commits {
+		stopped := h.judge(good, revision)
+		result.head, result.stops, result.verified = revision.Commit, sentences(stopped.Of(cluster)), h.verified(revision.Commit)
+		if len(result.stops) == 0 {
+			good, result.notYet = revision, documents(stopped, cluster)
+		}
+	}
+	result.good, result.refused = h.load(good), result.stops
+	return result
 }
 
 // verified is a commit where signatures are asked for, else nothing: what wasn't looked at is not remembered as signed.
@@ -203,7 +245,7 @@ func (h *history) verified(commit string) string {
 
 // base reads the revision a cluster is on, and refuses a head that doesn't descend from it. Nil: a rewind is allowed, and the
 // cluster starts anew from head.
-func (h *history) base(ctx context.Context, cluster, from string, head *gitsource.Revision) (*fleetAt, error) {
+func (h *history) base(ctx context.Context, cluster, from string, head *gitsource.Revision) (*gitsource.Revision, error) {
 	descends, err := h.source.Descends(ctx, head.Commit, from)
 	if err != nil {
 		return nil, err
@@ -218,23 +260,19 @@ func (h *history) base(ctx context.Context, cluster, from string, head *gitsourc
 		return nil, fmt.Errorf("%s is on commit %.12s and the newest, %.12s, does not descend from it: %w; push one that does, or start "+
 			"once with --allow-rewind", cluster, from, head.Commit, errRewound)
 	}
-	revision, err := h.source.At(from)
-	if err != nil {
-		return nil, err
-	}
-	return h.load(revision), nil
+	return h.source.At(from)
 }
 
 // start judges a first revision by what one revision can show: its own signature, and itself.
-func (h *history) start(cluster string, f *fleetAt, now time.Time) folded {
-	if why := h.commits.unsigned(f.revision, now); why != "" {
-		return folded{refused: []string{why + vouch("", f.revision.Commit)}, unsigned: f.revision, unsignedWhy: why}
+func (h *history) start(cluster string, revision *gitsource.Revision, now time.Time) folded {
+	if why := h.commits.unsigned(revision, now); why != "" {
+		return folded{refused: []string{why + vouch("", revision.Commit)}, unsigned: revision, unsignedWhy: why}
 	}
-	stopped := h.judge(nil, f)
+	stopped := h.judge(nil, revision)
 	if stops := stopped.Of(cluster); len(stops) > 0 {
 		return folded{refused: sentences(stops)}
 	}
-	return folded{good: f, notYet: documents(stopped, cluster), verified: h.verified(f.revision.Commit)}
+	return folded{good: h.load(revision), notYet: documents(stopped, cluster), verified: h.verified(revision.Commit)}
 }
 
 func sentences(findings []validate.Finding) []string {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/gitsource"
+	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/validate"
 )
 
@@ -124,7 +126,7 @@ func TestALateAgentFoldsARandomHistoryStepByStep(t *testing.T) {
 			for n := 1; n < len(history); n++ {
 				refused, over := history[good].step(cluster, history[n])
 				var named []string
-				for _, f := range h.judge(h.load(source.revisions[good]), h.load(source.revisions[n])).Held {
+				for _, f := range h.judge(source.revisions[good], source.revisions[n]).Held {
 					if f.Cluster == cluster {
 						named = append(named, f.Name)
 					}
@@ -135,10 +137,11 @@ func TestALateAgentFoldsARandomHistoryStepByStep(t *testing.T) {
 					good = n
 				}
 			}
-			got, err := h.fold(context.Background(), cluster, place{applied: source.revisions[0].Commit}, head)
+			got, err := h.fold(context.Background(), cluster, place{applied: source.revisions[0].Commit}, head, folded{})
 			require.NoError(t, err)
 			require.Equal(t, source.revisions[good].Commit, got.good.revision.Commit, "seed %d, %s", seed, cluster)
 			require.Equal(t, refusedAtHead, len(got.refused) > 0, "seed %d, %s: %v", seed, cluster, got.refused)
+			requireTheSameInParts(t, h, cluster, source.revisions, got, random)
 			if refusedAtHead {
 				stayed++
 			}
@@ -146,4 +149,67 @@ func TestALateAgentFoldsARandomHistoryStepByStep(t *testing.T) {
 	}
 	require.Positive(t, stayed)
 	require.Greater(t, held, 10)
+}
+
+// requireTheSameInParts walks a history some commits at a time, each time from what the walk before ended with, as a worker does.
+func requireTheSameInParts(t *testing.T, h *history, cluster string, revisions []*gitsource.Revision, whole folded, random *rand.Rand) {
+	t.Helper()
+	on, last := place{applied: revisions[0].Commit}, folded{}
+	for n := 1; n < len(revisions); n++ {
+		if n < len(revisions)-1 && random.IntN(3) == 0 {
+			continue
+		}
+		got, err := h.fold(context.Background(), cluster, on, revisions[n], last)
+		require.NoError(t, err)
+		last = got
+		if random.IntN(4) > 0 { // else the state couldn't be written
+			on.applied = got.good.revision.Commit
+		}
+	}
+	require.Equal(t, whole.good.revision.Commit, last.good.revision.Commit)
+	require.Equal(t, whole.refused, last.refused)
+}
+
+// countingValidator counts the steps that are judged.
+type countingValidator struct {
+	Validator
+	steps int
+}
+
+func (v *countingValidator) Check(old, proposed *schema.Fleet, opts ...validate.Option) []validate.Finding {
+	v.steps++
+	return v.Validator.Check(old, proposed, opts...)
+}
+
+// A cluster can stay on its last good commit for weeks, while others push hundreds: each is judged once for it, not again with each one
+// that comes.
+func TestACommitThatIsRefusedIsJudgedOnce(t *testing.T) {
+	engine, err := validate.New()
+	require.NoError(t, err)
+	validator := &countingValidator{Validator: engine}
+	source := &memorySource{}
+	legal := approvals{count: map[string]int{"prod": 3, "test": 1}, machines: map[string]map[string]bool{
+		"prod": {"cp-1": true, "cp-2": true, "cp-3": true}, "test": {"cp-1": true}}}
+	source.push(legal.files())
+	broken := legal.files()
+	broken["broken.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosMashine\n")}
+	h := newHistory(source, validator, nil, false, false)
+	base := source.revisions[0].Commit
+	const pushed = 3 * 64 // more than fleets are remembered
+	var last folded
+	for n := range pushed {
+		source.push(broken)
+		last, err = h.fold(context.Background(), "prod", place{applied: base}, source.revisions[n+1], last)
+		require.NoError(t, err)
+		require.NotEmpty(t, last.refused)
+	}
+	require.Equal(t, pushed, validator.steps, "for a cluster that was there all the time")
+
+	for _, cluster := range []string{"prod", "test"} {
+		got, err := h.fold(context.Background(), cluster, place{applied: base}, source.revisions[pushed], folded{})
+		require.NoError(t, err)
+		require.Equal(t, base, got.good.revision.Commit)
+		require.Equal(t, last.refused, got.refused)
+	}
+	require.Equal(t, pushed, validator.steps, "for others that come later")
 }

@@ -181,7 +181,7 @@ func (w *worker) standing(ctx context.Context, head *gitsource.Revision) (*fleet
 	}
 	now := w.agent.clock.Now()
 	w.earlier = ""
-	result := w.agent.history.start(w.name, w.agent.history.load(head), now)
+	result := w.agent.history.start(w.name, head, now)
 	if result.good != nil && result.good.cluster(w.name).Object != nil {
 		return result.good, nil
 	}
@@ -197,7 +197,7 @@ func (w *worker) standing(ctx context.Context, head *gitsource.Revision) (*fleet
 			if w.agent.history.commits.unsigned(r, now) != "" {
 				return false // what nobody signed isn't even read
 			}
-			f := w.agent.history.start(w.name, w.agent.history.load(r), now).good
+			f := w.agent.history.start(w.name, r, now).good
 			if f == nil || f.fleet.Cluster(w.name) == nil {
 				return false
 			}
@@ -222,7 +222,7 @@ func (w *worker) desired(ctx context.Context, state *statefile.State, head *gits
 	key := [2]string{from, head.Commit}
 	on := place{applied: from, verified: state.Revision.Verified, now: state.Time(w.agent.clock.Now())}
 	if w.foldKey != key || w.folded.good == nil || w.signedMeanwhile(on.now) {
-		result, err := w.agent.history.fold(ctx, w.name, on, head)
+		result, err := w.agent.history.fold(ctx, w.name, on, head, w.folded)
 		if err != nil {
 			reason := "GitUnavailable"
 			if errors.Is(err, errRewound) {
