@@ -137,6 +137,7 @@ func (r *Run) do(ctx context.Context, a *action) error {
 	if elapsed := r.Clocks.Now().Since(started); elapsed >= r.Timing.Fresh || ctx.Err() != nil {
 		return r.outcome(ctx, intent, statefile.OutcomeRefused, fmt.Sprintf("%swriting its intent took %s", notSent, elapsed.Round(time.Millisecond)))
 	}
+	r.calls[intent.Nonce] = callTimes{begun: r.passed(), ended: r.passed()}
 	r.Say(a.Why)
 	// From here on the call is made whatever becomes of ctx, within its own deadline.
 	sending, stop := context.WithTimeout(context.WithoutCancel(ctx), limit)
@@ -259,6 +260,9 @@ func (r *Run) send(ctx context.Context, s Session, a *action) error {
 func (r *Run) outcome(ctx context.Context, intent Intent, outcome statefile.Outcome, message string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Timing.Call)
 	defer cancel()
+	if own, known := r.calls[intent.Nonce]; known {
+		r.calls[intent.Nonce] = callTimes{begun: own.begun, ended: r.passed()}
+	}
 	err := r.write(ctx, func(m *Marker) error {
 		i := m.find(intent.Nonce)
 		if i == nil {

@@ -93,7 +93,7 @@ func (d *decision) rejoin(name string, members []talos.EtcdMember) nextStep {
 	}
 	seen, last := d.Seen[name], d.m.last(ActLeave, name)
 	undecided := last != nil && last.BootID == seen.BootID && last.Outcome != statefile.OutcomeOK && !neverSent(last)
-	if undecided && seen.Etcd.Data != talos.No && d.since(last) < d.Timing.Again {
+	if undecided && seen.Etcd.Data != talos.No && d.certainly(last) < d.Timing.Again {
 		return wait("%s was told to leave etcd, and may still do it; that is waited for, %s at most", name, d.Timing.Again)
 	}
 	return d.join(name, hexID(d.Seen[d.m.Holder].Etcd.MemberID), members)

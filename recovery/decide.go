@@ -52,6 +52,9 @@ type Seen struct {
 	APIServer talos.Fact
 }
 
+// callAges is how long ago a call was begun, and how long ago its outcome was written; without one that is the same.
+type callAges struct{ Begun, Ended time.Duration }
+
 // input is everything that a decision is made of.
 type input struct {
 	// Marker is never changed.
@@ -59,8 +62,10 @@ type input struct {
 	// Seen has one entry for each machine; for each worker, too, in the phases that ask Kubernetes and not etcd.
 	Seen map[string]Seen
 	Now  time.Time
-	// Driven is for how long this process has been the driver.
+	// Driven is for how long this process has been the driver, by the clock that nobody sets, as all of what it has seen for so long.
 	Driven time.Duration
+	// Calls are how long ago it made each of its calls, by the nonce of the intent.
+	Calls map[string]callAges
 	// Silent is for how long this process has seen the target hold data without an etcd that answers.
 	Silent time.Duration
 	// Outside is for how long it has seen a machine as a member that the target's etcd doesn't list, by name.
@@ -189,20 +194,37 @@ func (d *decision) settle() nextStep {
 		return nextStep{}
 	}
 	i := d.m.Intents[len(d.m.Intents)-1]
-	if i.Outcome == "" && (i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch) && d.Driven < d.Timing.Settle {
+	if i.Outcome == "" && d.foreign(&i) && d.Driven < d.Timing.Settle {
 		return wait("an earlier run had begun a call (%s on %s): it is given %s to arrive or be lost", i.Action, i.Machine, d.Timing.Settle)
 	}
 	return nextStep{}
 }
 
-// since is how long ago an intent was begun, at least. An earlier driver stamped it by a clock of its own, which may have been hours ahead; but
-// it was before this process came to drive.
+// since is how long ago an intent was begun, as far as that is known. An earlier driver stamped it by a clock of its own, which may have been hours
+// ahead; but it was before this process came to drive.
 func (d *decision) since(i *Intent) time.Duration {
+	if own, known := d.Calls[i.Nonce]; known {
+		return own.Begun
+	}
 	age := d.Now.Sub(i.At)
-	if i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch {
+	if d.foreign(i) {
 		age = max(age, d.Driven)
 	}
 	return age
+}
+
+// foreign says whether an earlier driver made a call.
+func (d *decision) foreign(i *Intent) bool {
+	return i.Driver != d.m.Driver.ID || i.Epoch != d.m.Driver.Epoch
+}
+
+// certainly is how long ago an intent was begun at least, whatever the clock of who began it said, and however this one's was set since: what
+// must not be done twice waits for that.
+func (d *decision) certainly(i *Intent) time.Duration {
+	if own, known := d.Calls[i.Nonce]; known {
+		return own.Begun
+	}
+	return d.Driven
 }
 
 // act makes an action of a look at its machine.
@@ -367,7 +389,7 @@ func (d *decision) reset(name, reason, why string, most int) nextStep {
 		case last.Outcome == statefile.OutcomeRefused && !neverSent(last):
 			return stop("%s would not be reset: %s", name, last.Message)
 		case neverSent(last) && d.since(last) >= d.Timing.Retry:
-		case d.since(last) < d.Timing.Again:
+		case d.certainly(last) < d.Timing.Again:
 			return wait("%s was told to wipe its EPHEMERAL partition and reboot", name)
 		}
 	}

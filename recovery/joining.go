@@ -191,7 +191,7 @@ func (d *decision) reboot(name string) nextStep {
 	last := d.m.last(ActReboot, name)
 	if last != nil && last.BootID == d.Seen[name].BootID && !neverSent(last) {
 		switch {
-		case d.since(last) <= d.Timing.Again:
+		case d.certainly(last) <= d.Timing.Again:
 		case d.earlier(last):
 			return d.act(ActReboot, name, map[string]string{"data": "absent"}, name+" shows no trace of the reboot that it was told before the pause: it is rebooted now")
 		case last.Outcome == "" && last.Epoch != d.m.Driver.Epoch && last.Attempt < maxReboots:

@@ -50,7 +50,7 @@ func TestALearnerThatWasPromotedMeanwhileIsNotRemoved(t *testing.T) {
 	var due *action
 	for due == nil {
 		r.look(ctx)
-		step := decide(input{Marker: r.marker, Seen: r.seen, Now: r.now(), Timing: r.Timing, Unjoined: ages(r.unjoined, r.now())})
+		step := decide(input{Marker: r.marker, Seen: r.seen, Now: r.now(), Timing: r.Timing, Unjoined: ages(r.unjoined, r.passed())})
 		if step.Action != nil && step.Action.Kind == ActRemoveMember {
 			due = step.Action
 			continue

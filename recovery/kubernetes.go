@@ -61,18 +61,18 @@ func (r *Run) lookAtKubernetes(ctx context.Context) *kubernetesSeen {
 		return nil
 	}
 	if r.Kubernetes == nil {
-		return &kubernetesSeen{None: true, Problem: "no way to the Kubernetes API is known here", Away: r.Clocks.Now().Since(r.started)}
+		return &kubernetesSeen{None: true, Problem: "no way to the Kubernetes API is known here", Away: r.passed()}
 	}
 	ctx, cancel := context.WithTimeout(ctx, kubernetesLook)
 	defer cancel()
 	look, err := r.askKubernetes(ctx)
 	if err != nil {
-		if r.away.IsZero() {
-			r.away = r.now()
+		if r.away == notSeen {
+			r.away = r.passed()
 		}
-		return &kubernetesSeen{Problem: r.Scrubber.Text(err.Error()), Away: r.now().Sub(r.away)}
+		return &kubernetesSeen{Problem: r.Scrubber.Text(err.Error()), Away: r.passed() - r.away}
 	}
-	r.away = time.Time{}
+	r.away = notSeen
 	return look
 }
 

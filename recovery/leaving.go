@@ -125,8 +125,11 @@ func (d *decision) growing(attempt int) time.Duration {
 	return pause
 }
 
-// sinceEnd is how long ago an intent's call was last known to be under way, at least.
+// sinceEnd is how long ago an intent's call was last known to be under way.
 func (d *decision) sinceEnd(i *Intent) time.Duration {
+	if own, known := d.Calls[i.Nonce]; known {
+		return own.Ended
+	}
 	ended := *i
 	if i.OutcomeAt.After(i.At) {
 		ended.At = i.OutcomeAt

@@ -123,7 +123,7 @@ func (d *decision) restoring(begun *Intent) nextStep {
 	etcd := seen.Etcd
 	untouched := service(seen.Services) == begun.Facts[factService]
 	switch {
-	case untouched && d.since(begun) < d.Timing.Trace:
+	case untouched && d.certainly(begun) < d.Timing.Trace:
 		return wait("%s was told to recover; its etcd service has not moved yet", name)
 	case untouched: // it never arrived
 		return d.send("")

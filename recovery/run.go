@@ -63,18 +63,22 @@ type Run struct {
 	marker  *Marker
 	seen    map[string]Seen
 	started statefile.Instant
-	// silent is since when the target has held data without answering; the zero time: it doesn't.
-	silent time.Time
+	// What was seen since when is counted from started on, by the clock that nobody sets; see passed.
+	//
+	// silent is since when the target has held data without answering; notSeen: it doesn't.
+	silent time.Duration
 	// outside is since when a machine has been a member that the target's etcd doesn't list.
-	outside map[string]time.Time
+	outside map[string]time.Duration
 	// unjoined is since when a member has been a learner, or without a name, by its ID in hex; drains are what the last rounds left.
-	unjoined map[string]time.Time
+	unjoined map[string]time.Duration
 	drains   map[string]kube.Drain
-	// away is since when the Kubernetes API has been asked in vain; the zero time: it answered, or was not asked.
-	away time.Time
+	// away is since when the Kubernetes API has been asked in vain; notSeen: it answered, or was not asked.
+	away time.Duration
 	// moved is since when nothing that lived through the restore has come right, and open how many things are not right; see input.Stuck.
-	moved time.Time
+	moved time.Duration
 	open  int
+	// calls are when this process made its calls, by the nonce of the intent.
+	calls map[string]callTimes
 	said  string
 	// lost is set once another process was found to be the driver: nothing more is done then, whoever asks.
 	lost error
@@ -111,7 +115,8 @@ func (r *Run) Begin(ctx context.Context, marker *Marker) error {
 		return err
 	}
 	r.marker, r.started, r.seen = next, r.Clocks.Now(), map[string]Seen{}
-	r.outside, r.unjoined, r.drains = map[string]time.Time{}, map[string]time.Time{}, map[string]kube.Drain{}
+	r.outside, r.unjoined, r.drains = map[string]time.Duration{}, map[string]time.Duration{}, map[string]kube.Drain{}
+	r.silent, r.away, r.moved, r.calls = notSeen, notSeen, notSeen, map[string]callTimes{}
 	return nil
 }
 
@@ -195,14 +200,14 @@ func (r *Run) once(ctx context.Context) (waits bool, err error) {
 		return false, r.lost // reading it has made this process able to swap what is another's
 	}
 	r.look(ctx)
-	driven := r.Clocks.Now().Since(r.started)
-	in := input{Marker: r.marker, Seen: r.seen, Driven: driven, Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing, Cancel: r.Cancel,
+	driven := r.passed()
+	in := input{Marker: r.marker, Seen: r.seen, Driven: driven, Calls: r.callAges(), Kubernetes: r.lookAtKubernetes(ctx), Timing: r.Timing, Cancel: r.Cancel,
 		Drains: r.drains, DrainLimit: r.DrainLimit}
 	in.Now = r.now()
-	if !r.silent.IsZero() {
-		in.Silent = in.Now.Sub(r.silent)
+	if r.silent != notSeen {
+		in.Silent = driven - r.silent
 	}
-	in.Outside, in.Unjoined = ages(r.outside, in.Now), ages(r.unjoined, in.Now)
+	in.Outside, in.Unjoined = ages(r.outside, driven), ages(r.unjoined, driven)
 	in.Stuck = r.stuck(in)
 	step := decide(in)
 	r.notice(step.Open)
@@ -277,16 +282,16 @@ func (r *Run) enter(ctx context.Context, step nextStep) error {
 
 // stuck is for how long nothing that lived through the restore has come right. What can't be seen doesn't count.
 func (r *Run) stuck(in input) time.Duration {
-	if in.Kubernetes == nil || in.Kubernetes.Problem != "" || r.moved.IsZero() {
-		r.moved = in.Now
+	if in.Kubernetes == nil || in.Kubernetes.Problem != "" || r.moved == notSeen {
+		r.moved = in.Driven
 	}
-	return in.Now.Sub(r.moved)
+	return in.Driven - r.moved
 }
 
 // notice keeps how many things are not right.
 func (r *Run) notice(open int) {
 	if open < r.open || r.open == 0 {
-		r.moved = r.now()
+		r.moved = r.passed()
 	}
 	if open > 0 && (open < r.open || r.open == 0) {
 		r.open = open
@@ -302,7 +307,7 @@ func (r *Run) doAll(ctx context.Context, in input, a *action) error {
 		if err != nil || a.Kind != ActRestart || r.Clocks.Now().Since(began) > r.Timing.Call {
 			return err
 		}
-		in.Marker = r.marker
+		in.Marker, in.Calls = r.marker, r.callAges()
 		next := decide(in)
 		if next.Action == nil || next.Action.Kind != ActRestart {
 			return nil
@@ -338,9 +343,9 @@ func (r *Run) look(ctx context.Context) {
 	r.seen = seen
 	on := seen[r.marker.Target]
 	if on.Etcd.Data != talos.Yes || on.Etcd.Members != nil {
-		r.silent = time.Time{}
-	} else if r.silent.IsZero() {
-		r.silent = r.now()
+		r.silent = notSeen
+	} else if r.silent == notSeen {
+		r.silent = r.passed()
 	}
 	r.askServers(ctx)
 	lists := on.Etcd.Members
@@ -360,30 +365,8 @@ func (r *Run) look(ctx context.Context) {
 	for _, member := range lists {
 		unjoined[hexID(member.ID)] = member.Learner || member.Name == ""
 	}
-	watch(r.outside, outside, r.now())
-	watch(r.unjoined, unjoined, r.now())
-}
-
-// watch keeps since when each thing has been so.
-func watch(since map[string]time.Time, now map[string]bool, at time.Time) {
-	for name := range since {
-		if !now[name] {
-			delete(since, name)
-		}
-	}
-	for name, is := range now {
-		if is && since[name].IsZero() {
-			since[name] = at
-		}
-	}
-}
-
-func ages(since map[string]time.Time, now time.Time) map[string]time.Duration {
-	all := map[string]time.Duration{}
-	for name, at := range since {
-		all[name] = now.Sub(at)
-	}
-	return all
+	watch(r.outside, outside, r.passed())
+	watch(r.unjoined, unjoined, r.passed())
 }
 
 // isMember says whether a member is a machine's: by its ID where the machine knows it, else by its name or its address.

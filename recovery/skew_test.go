@@ -45,3 +45,49 @@ func TestACallOfADriverWhoseClockWasAheadHoldsNothingUpForThatLong(t *testing.T)
 		})
 	}
 }
+
+// TestAClockThatIsSetForwardHasNothingDoneTwice: seven minutes after a call whose effect can take ten nothing is sent again, whatever the clock of
+// this process, or of the one before it, says.
+func TestAClockThatIsSetForwardHasNothingDoneTwice(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase Phase
+		kind  ActionKind
+		soon  time.Duration
+		says  string
+		spoil func(in *input)
+	}{
+		"a wipe": {PhaseConfiguring, ActReset, 7 * time.Minute, "was told to wipe", func(in *input) { in.holds("cp-2", 2) }},
+		"a recovery": {PhaseRecovering, ActRecover, 50 * time.Second, "was told to recover", func(in *input) {
+			in.Marker.Intents[0].Machine, in.Marker.Intents[0].Facts = "cp-1", map[string]string{factService: service(nil)}
+		}},
+		"a leave that is cancelled": {PhaseCancelling, ActLeave, 7 * time.Minute, "may still do it", func(in *input) {
+			in.Marker.Holder, in.Marker.Wipe, in.Marker.Intents[0].Outcome, in.Marker.Intents[0].Machine = "cp-3", nil, "", "cp-1"
+			in.holds("cp-1", 1)
+			in.holds("cp-3", 3, talos.EtcdMember{ID: 1, Name: "cp-1"}, talos.EtcdMember{ID: 3, Name: "cp-3"})
+		}},
+	} {
+		for who, whose := range map[string]func(in *input, passed time.Duration){
+			"of its own": func(in *input, passed time.Duration) {
+				in.Driven, in.Calls = time.Hour, map[string]callAges{"n": {passed, passed}}
+			},
+			"of a driver before": func(in *input, passed time.Duration) {
+				in.Driven, in.Marker.Intents[0].Driver = passed, "before"
+			},
+		} {
+			t.Run(name+" "+who, func(t *testing.T) {
+				decided := func(passed time.Duration) nextStep {
+					in := stopping(test.phase)
+					in.Marker.Wipe = []string{"cp-1", "cp-2", "cp-3"}
+					in.begun(test.kind, "cp-2", 1, statefile.OutcomeOK, "")
+					in.Marker.Intents[0].Nonce = "n"
+					test.spoil(in)
+					in.Marker.Intents[0].At = in.Now.Add(-passed - 9*time.Minute) // the clock was set forward since
+					whose(in, passed)
+					return decide(*in)
+				}
+				require.Contains(t, decided(test.soon).Wait, test.says)
+				require.NotContains(t, decided(11*time.Minute).Wait, test.says)
+			})
+		}
+	}
+}

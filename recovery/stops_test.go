@@ -38,6 +38,7 @@ func (in *input) see(name string, change func(o *talos.Observation)) {
 
 // begun notes a call of this process, eleven minutes ago and in this boot, and gives it.
 func (in *input) begun(kind ActionKind, machine string, attempt int, outcome statefile.Outcome, message string) *Intent {
+	in.Driven = max(in.Driven, 11*time.Minute)
 	in.Marker.Intents = append(in.Marker.Intents, Intent{Action: kind, Machine: machine, BootID: "boot-2", Attempt: attempt, Driver: "me", Epoch: 1,
 		At: in.Now.Add(-11 * time.Minute), Outcome: outcome, Message: message})
 	return &in.Marker.Intents[len(in.Marker.Intents)-1]

@@ -20,6 +20,9 @@ func (i Instant) Since(then Instant) time.Duration {
 	return max(i.Monotonic-then.Monotonic, i.Boot-then.Boot, i.Wall.Round(0).Sub(then.Wall.Round(0)), 0)
 }
 
+// Passed is how much time has gone by since then for certain: what the clock says that nobody sets, never negative.
+func (i Instant) Passed(then Instant) time.Duration { return max(i.Monotonic-then.Monotonic, 0) }
+
 // SystemClocks reads the clocks of this machine. Instants compare only with others of the same Clocks. Where the system has no boot-time clock the monotonic one stands in for it.
 func SystemClocks() Clocks { return systemClocks{start: time.Now()} }
 
