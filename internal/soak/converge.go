@@ -57,6 +57,7 @@ func (r *run) person() {
 		}
 		r.seeToPower(c)
 		r.seeToConsoles(c)
+		r.seeToRefused(c, state)
 		r.seeToOperations(c, state)
 		r.seeToLostEtcd(c, state)
 		r.seeToScrapped(c, state)
@@ -90,6 +91,24 @@ func (r *run) seeToConsoles(c *wantedCluster) {
 		if right {
 			r.w.say("the config of %s/%s is put right at its console", c.c.name, name)
 		}
+	}
+}
+
+// seeToRefused approves a control plane again that can't stop being one, as the finding says: it was approved beside one that was removed since.
+func (r *run) seeToRefused(c *wantedCluster, state *statefile.State) {
+	if state.Revision.Refused == nil {
+		return
+	}
+	for _, name := range c.names() {
+		m, said := c.machines[name], state.Machines[name]
+		if m.approved || said == nil || said.Removed || !slices.ContainsFunc(state.Revision.Refused.Findings, func(finding string) bool {
+			return strings.Contains(finding, name+" can't stop being an approved control plane")
+		}) {
+			continue
+		}
+		m.approved = true
+		r.push(name + " of " + c.c.name + " can't stop being a control plane, and is approved again")
+		return
 	}
 }
 
