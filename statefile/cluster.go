@@ -264,5 +264,8 @@ func decodeState(sealer *Sealer, key string, data []byte) (*Record, *State, erro
 		// A field that is not known here would be lost by rewriting, and with it what it protects.
 		return nil, nil, fmt.Errorf("%s holds what this ichor does not know (%w): %w", key, err, ErrNewerSchema)
 	}
+	if hole := state.hole(); hole != "" {
+		return nil, nil, fmt.Errorf("%s holds no state that an agent wrote: there is nothing where %s should be", key, hole)
+	}
 	return record, &state, nil
 }

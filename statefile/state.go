@@ -2,6 +2,7 @@ package statefile
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -262,4 +263,29 @@ func (s *State) Time(now time.Time) time.Time {
 		return s.Latest
 	}
 	return now
+}
+
+// hole names an entry that is null, which no agent writes, and which whoever works with the state would stumble over; empty: there is none.
+// A state may be looked at without its seal, so it may be anybody's.
+func (s *State) hole() string {
+	for _, op := range s.Operations {
+		if op == nil {
+			return "an operation"
+		}
+	}
+	for _, hole := range []string{emptyIn("the machine", s.Machines), emptyIn("the backup", s.Backups), emptyIn("the member", s.Joins)} {
+		if hole != "" {
+			return hole
+		}
+	}
+	return ""
+}
+
+func emptyIn[T any](what string, entries map[string]*T) string {
+	for name, entry := range entries {
+		if entry == nil {
+			return fmt.Sprintf("%s %.80q", what, name)
+		}
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package statefile_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -106,6 +107,35 @@ func TestAStateOfANewerProgramIsRefusedAndLeftAlone(t *testing.T) {
 		_, err := open(t, store, "first").TakeOver(t.Context())
 		require.ErrorIs(t, err, statefile.ErrNewerSchema)
 	})
+}
+
+func TestAStateWithNothingWhereAnEntryShouldBeIsNoState(t *testing.T) {
+	kinds := map[string]string{}
+	for field := range reflect.TypeFor[statefile.State]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch typ := field.Type; {
+		case typ.Kind() == reflect.Map && typ.Elem().Kind() == reflect.Pointer:
+			kinds[name] = `{"one":null}`
+		case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Pointer:
+			kinds[name] = `[null]`
+		}
+	}
+	require.Len(t, kinds, 4, "machines, joins, operations and backups")
+	for name, value := range kinds {
+		t.Run(name, func(t *testing.T) {
+			store := storetest.NewMemory()
+			content := `{"schemaVersion":1,"cluster":{"name":"prod","id":"","bundleFingerprint":""},"writer":{"id":"x","epoch":1},"` + name + `":` + value + `}`
+			data, err := statefile.EncodeRecord(testSealer(t), "prod/state.json", 5, statefile.NewNonce(), []byte(content))
+			require.NoError(t, err)
+			store.Tamper("prod/state.json", data)
+			_, err = open(t, store, "first").Load(t.Context())
+			require.ErrorContains(t, err, "holds no state that an agent wrote")
+			unsealed, err := statefile.OpenCluster(store, statefile.Options{Name: "prod"})
+			require.NoError(t, err)
+			_, err = unsealed.Load(t.Context())
+			require.ErrorContains(t, err, "holds no state that an agent wrote")
+		})
+	}
 }
 
 func TestNamesThatAreNoClustersHaveNoState(t *testing.T) {

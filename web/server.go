@@ -189,7 +189,11 @@ func (s *Server) URL() string {
 
 // Attach gives the server its agent, the store of its state, and the counts of its Git source.
 func (s *Server) Attach(agent Agent, store statefile.Store, git func() gitsource.Stats) {
-	s.sources.Store(&sources{agent: agent, git: git, stored: newStored(store, s.config.Clock)})
+	s.sources.Store(&sources{agent: agent, git: git, stored: newStored(store, s.config.Clock, s.storedFailed)})
+}
+
+func (s *Server) storedFailed(value any) {
+	s.config.Log.Error("reading what the state's store holds of a cluster failed", "panic", s.config.Scrubber.Panic(value))
 }
 
 // Waiting says what the agent waits for while it isn't attached.

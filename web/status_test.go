@@ -118,6 +118,53 @@ func TestAClusterThatOnlyTheStateKnowsIsShown(t *testing.T) {
 	require.Equal(t, "prod", status.Clusters[1].Name)
 }
 
+func TestAStateThatNoAgentWroteTakesTheAgentNotDown(t *testing.T) {
+	for _, part := range []string{`"machines":{"cp-1":null}`, `"operations":[null]`, `"backups":{"nightly":null}`, `"joins":{"1f":null}`} {
+		t.Run(part, func(t *testing.T) {
+			b := newBench(t, nil)
+			other, err := statefile.NewSealer("another cluster", "another secret", "")
+			require.NoError(t, err)
+			data, err := statefile.EncodeRecord(other, "mallory/state.json", 1, statefile.NewNonce(), []byte(`{"schemaVersion":1,`+
+				`"cluster":{"name":"mallory","id":"","bundleFingerprint":""},"writer":{"id":"x","epoch":1},`+part+`}`))
+			require.NoError(t, err)
+			_, err = b.store.Put(t.Context(), "mallory/state.json", data, statefile.IfAbsent())
+			require.NoError(t, err)
+			var status reconcile.Status
+			require.NoError(t, json.Unmarshal(b.get("/api/v1/status").Body.Bytes(), &status))
+			require.Len(t, status.Clusters, 1, "who can write the store can't make a page of what no agent writes")
+			require.Equal(t, "prod", status.Clusters[0].Name)
+		})
+	}
+}
+
+// trapStore panics over what it holds of a cluster.
+type trapStore struct {
+	statefile.Store
+	key string
+}
+
+func (s *trapStore) Get(ctx context.Context, key, known string) (*statefile.Object, error) {
+	if key == s.key {
+		panic("what stands in " + key + " is not understood")
+	}
+	return s.Store.Get(ctx, key, known)
+}
+
+func TestAClusterThatCannotBeReadForAFaultOfTheProgramTakesNoOtherWithIt(t *testing.T) {
+	b := newBench(t, nil)
+	for _, name := range []string{"old", "older"} {
+		one := prod()
+		one.Name, one.State.Cluster.Name = name, name
+		b.put(one)
+	}
+	stored := newStored(&trapStore{b.store, "old/state.json"}, b.clock, b.storedFailed)
+	stored.limit = time.Minute
+	found := stored.get(t.Context(), nil, map[string]bool{"prod": true})
+	require.Len(t, found, 1)
+	require.Contains(t, found, "older")
+	require.Contains(t, b.log.String(), "old/state.json is not understood")
+}
+
 // deadStore fails every call.
 type deadStore struct {
 	statefile.Store
@@ -143,7 +190,7 @@ func TestAStoreThatIsDownTakesNoPageWithIt(t *testing.T) {
 	blocked.Blocked, blocked.Ready = true, statefile.Condition{Reason: "StateUnavailable", Message: "nothing is done for prod: the store is down"}
 	b.agent.report = working(blocked)
 	b.agent.report.Leases[0].Problem = "the store is down"
-	b.sources.Store(&sources{agent: b.agent, git: b.sources.Load().git, stored: newStored(dead, b.clock)})
+	b.sources.Store(&sources{agent: b.agent, git: b.sources.Load().git, stored: newStored(dead, b.clock, b.storedFailed)})
 	for range 50 {
 		page := b.get("/").Body.String()
 		require.Contains(t, page, "StateUnavailable")
@@ -175,7 +222,7 @@ func TestAStoreThatIsSlowerThanAPageWaitsIsShownByTheNextPage(t *testing.T) {
 	old.Name, old.State.Cluster.Name = "old", "old"
 	b.put(old)
 	held := &heldStore{Store: b.store, let: make(chan struct{})}
-	slow := newStored(held, b.clock)
+	slow := newStored(held, b.clock, b.storedFailed)
 	slow.limit = time.Millisecond
 	require.Empty(t, slow.get(t.Context(), []string{"prod"}, nil))
 	close(held.let)
@@ -197,7 +244,7 @@ func TestClustersThatCouldNotBeListedAreListedWithTheNextReading(t *testing.T) {
 		}
 		lists++
 		return fault
-	}), b.clock)
+	}), b.clock, b.storedFailed)
 	stored.limit = time.Minute
 	require.Empty(t, stored.get(t.Context(), nil, nil))
 	fault = storetest.None

@@ -33,6 +33,8 @@ type stored struct {
 	store statefile.Store
 	clock clock.PassiveClock
 	limit time.Duration // storedLimit
+	// failed is told of a panic over what was read: anybody may have written that, and it must not end the agent.
+	failed func(value any)
 
 	mu sync.Mutex
 	// listed is when the clusters were listed, or last could not be: then unlisted is set, and they are listed again with the next reading.
@@ -49,8 +51,8 @@ type storedStatus struct {
 	status *reconcile.ClusterStatus // nil: it could not be read
 }
 
-func newStored(store statefile.Store, clock clock.PassiveClock) *stored {
-	return &stored{store: store, clock: clock, limit: storedLimit, known: map[string]storedStatus{}}
+func newStored(store statefile.Store, clock clock.PassiveClock, failed func(value any)) *stored {
+	return &stored{store: store, clock: clock, limit: storedLimit, failed: failed, known: map[string]storedStatus{}}
 }
 
 var errNoSealer = errors.New("this agent does not work for the cluster")
@@ -134,21 +136,32 @@ func (s *stored) readAll(ctx context.Context, names []string) {
 	group.SetLimit(readAtOnce)
 	for _, name := range old {
 		group.Go(func() error {
-			status, err := reader.Read(ctx, []string{name})
+			status := s.readOne(ctx, reader, name)
 			if ctx.Err() != nil {
 				return nil // what was known of it stays, and it is read first the next time
 			}
-			one := storedStatus{read: s.clock.Now()}
-			if err == nil {
-				one.status = &status.Clusters[0]
-			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.known[name] = one
+			s.known[name] = storedStatus{read: s.clock.Now(), status: status}
 			return nil
 		})
 	}
 	_ = group.Wait() // none fails
+}
+
+// readOne reads one cluster; nil where it can't be read.
+func (s *stored) readOne(ctx context.Context, reader reconcile.StatusReader, name string) (one *reconcile.ClusterStatus) {
+	defer func() {
+		if value := recover(); value != nil {
+			s.failed(value)
+			one = nil
+		}
+	}()
+	status, err := reader.Read(ctx, []string{name})
+	if err != nil {
+		return nil
+	}
+	return &status.Clusters[0]
 }
 
 // old are those of the clusters that are to be read, the oldest first. The lock is held.
