@@ -56,6 +56,14 @@ func Prune(list []Snapshot, r Retention, g Guard) (doomed []string, kept []strin
 func wantedBy(newestFirst []Snapshot, r Retention) map[string]bool {
 	newestFirst = slices.DeleteFunc(slices.Clone(newestFirst), func(s Snapshot) bool { return s.Deleting })
 	wanted := map[string]bool{}
+	r.want(newestFirst, wanted)
+	// One that is gone is said for as long as it would have stayed, and takes the place of none that is there.
+	r.want(slices.DeleteFunc(slices.Clone(newestFirst), func(s Snapshot) bool { return s.Missing }), wanted)
+	return wanted
+}
+
+// want adds those of a list that the three rules want.
+func (r Retention) want(newestFirst []Snapshot, wanted map[string]bool) {
 	for _, s := range newestFirst[:min(max(r.Last, 0), len(newestFirst))] {
 		wanted[s.Name] = true
 	}
@@ -73,7 +81,6 @@ func wantedBy(newestFirst []Snapshot, r Retention) map[string]bool {
 		year, week := t.ISOWeek()
 		return fmt.Sprintf("%d-W%02d", year, week)
 	})
-	return wanted
 }
 
 // newestOf gives the newest snapshot that is known to be there, and the newest of which a drill has passed.

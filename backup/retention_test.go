@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -83,6 +84,30 @@ func TestWhatRetentionMayNotReach(t *testing.T) {
 		list[0].Missing = true
 		doomed, _ := Prune(list, Retention{}, Guard{Past: At("2026-01-01 00:00:00")})
 		require.NotContains(t, doomed, list[1].Name)
+	})
+	t.Run("those that are gone from the bucket take no other with them", func(t *testing.T) {
+		for name, c := range map[string]struct {
+			rule Retention
+			stay []int
+		}{
+			"the last":      {Retention{Last: 3}, []int{0, 1, 2, 3, 4}},
+			"of each day":   {Retention{Daily: 2}, []int{0, 2, 11}},
+			"of each week":  {Retention{Weekly: 1}, []int{0, 2}},
+			"nothing asked": {Retention{}, []int{2}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				list := hourly(newest, 20)
+				list[0].Missing, list[1].Missing = true, true
+				doomed, _ := Prune(list, c.rule, Guard{Past: At("2026-01-01 00:00:00")})
+				var stay []int
+				for n, s := range list {
+					if !slices.Contains(doomed, s.Name) {
+						stay = append(stay, n)
+					}
+				}
+				require.Equal(t, c.stay, stay, "and what is gone is said for as long as it would have stayed")
+			})
+		}
 	})
 	t.Run("what was let go before is let go again, and counts for nothing", func(t *testing.T) {
 		list := hourly(newest, 4)
