@@ -84,8 +84,9 @@ func (d *decision) skewed() string {
 		return ""
 	}
 	if behind := d.in.State.Latest.Sub(d.in.Now); behind > mostBehind {
-		return fmt.Sprintf("the state was written at %s by some clock, and this machine's is %s behind that: correct the clock; if that other one was ahead, "+
-			"ichor state accept %s goes on from this one's time", d.in.State.Latest.UTC().Format(time.RFC3339), behind.Round(time.Second), d.in.Cluster.Name())
+		// In whole hours: the sentence stands in the state, which would be written anew with each second.
+		return fmt.Sprintf("the state was written at %s by some clock, and this machine's is more than %dh behind that: correct the clock; if that other one was ahead, "+
+			"ichor state accept %s goes on from this one's time", d.in.State.Latest.UTC().Format(time.RFC3339), int(behind/time.Hour), d.in.Cluster.Name())
 	}
 	if d.in.Operations.Skew.Abs() <= mostSkew {
 		return ""

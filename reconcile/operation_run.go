@@ -62,11 +62,13 @@ func (d *decision) start(op *statefile.OperationState) {
 		d.refuseAccepted(op, refusal.Reason, refusal.Message)
 		return
 	}
-	d.verified(op)
 	if why := d.mayNotStart(op, spec); why != "" {
+		// When it was judged is noted when it starts: an operation may wait for days, and each pass would write the state.
+		d.judged(op)
 		op.Message = why
 		return
 	}
+	d.verified(op)
 	d.begin(op)
 	d.goOn(op)
 }
