@@ -147,6 +147,29 @@ func TestTheLastEventsCanNotBeCutOff(t *testing.T) {
 	require.Equal(t, []string{event(5) + " to " + event(6) + " are missing (2 events)"}, report.Problems)
 }
 
+func TestAnAuditThatGoesOnWhileItIsVerifiedIsWhole(t *testing.T) {
+	for _, at := range []storetest.Op{storetest.Get, storetest.List} {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("at each %s, or after it: %t", at, after), func(t *testing.T) {
+				store := storetest.NewMemory()
+				first := create(t, store, "first")
+				require.NoError(t, first.Swap(t.Context(), observe("abc")))
+				calls := 0
+				busy := storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
+					if call.Op == at && (calls > 0 || !after) && calls < 5 {
+						require.NoError(t, first.AppendAudit(t.Context(), statefile.Event{Action: "Test", Message: "the agent works on"}))
+					}
+					calls++
+					return storetest.None
+				})
+				report, err := statefile.VerifyAudit(t.Context(), busy, testSealer(t), "prod")
+				require.NoError(t, err)
+				require.Empty(t, report.Problems)
+			})
+		}
+	}
+}
+
 func TestWithoutTheBundleAnAuditIsReadAndNotChecked(t *testing.T) {
 	store := storetest.NewMemory()
 	withEvents(t, store)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -30,14 +31,23 @@ type AuditReport struct {
 // it could not be looked at.
 func VerifyAudit(ctx context.Context, store Store, sealer *Sealer, cluster string) (*AuditReport, error) {
 	report := &AuditReport{Checked: sealer != nil}
+	found := map[uint64]foundEvent{}
+	last, err := report.readEvents(ctx, store, sealer, cluster, found, "", math.MaxUint64)
+	if err != nil {
+		return nil, err
+	}
+	// The state is read after the events, and then those that came in between: an agent that works on must not look like a state that was
+	// rolled back.
 	head, err := report.readHead(ctx, store, sealer, cluster)
 	if err != nil {
 		return nil, err
 	}
-	found, err := report.readEvents(ctx, store, sealer, cluster)
-	if err != nil {
-		return nil, err
+	if head != nil {
+		if _, err := report.readEvents(ctx, store, sealer, cluster, found, last, head.Sequence); err != nil {
+			return nil, err
+		}
 	}
+	slices.Sort(report.Problems)
 	report.addWaiting(cluster, head, found)
 	report.checkChain(cluster, head, found)
 	return report, nil
@@ -70,18 +80,21 @@ func (r *AuditReport) readHead(ctx context.Context, store Store, sealer *Sealer,
 	return &state.Audit, nil
 }
 
-func (r *AuditReport) readEvents(ctx context.Context, store Store, sealer *Sealer, cluster string) (map[uint64]foundEvent, error) {
+// readEvents puts the events after a key, up to a number, into found, and gives the key of the last one.
+func (r *AuditReport) readEvents(ctx context.Context, store Store, sealer *Sealer, cluster string, found map[uint64]foundEvent, after string,
+	upTo uint64) (last string, err error) {
+	last = after
 	var keys []string
-	err := store.List(ctx, cluster+"/audit/", "", func(info ObjectInfo) error {
-		if auditName.MatchString(info.Key) {
+	err = store.List(ctx, cluster+"/audit/", after, func(info ObjectInfo) error {
+		if auditName.MatchString(info.Key) && sequenceOfKey(info.Key) <= upTo {
 			keys = append(keys, info.Key)
+			last = info.Key
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the audit of %s: %w", cluster, err)
+		return "", fmt.Errorf("listing the audit of %s: %w", cluster, err)
 	}
-	found := make(map[uint64]foundEvent, len(keys))
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx) // a store that doesn't answer isn't asked for each of the others
 	group.SetLimit(verifyParallel)
@@ -106,9 +119,7 @@ func (r *AuditReport) readEvents(ctx context.Context, store Store, sealer *Seale
 			return nil
 		})
 	}
-	err = group.Wait()
-	slices.Sort(r.Problems)
-	return found, err
+	return last, group.Wait()
 }
 
 func sequenceOfKey(key string) uint64 {
