@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -318,13 +319,12 @@ func (p *process) store() statefile.Store {
 
 // through is the way from this process to a bucket, with all that may befall it.
 func (p *process) through(bucket statefile.Store, at string) *agentStore {
-	n := uint64(0)
+	var calls atomic.Uint64
 	faulty := storetest.NewFaulty(bucket, func(call storetest.Call) storetest.Fault {
-		n++
+		lot := p.w.draw(at, p.id, calls.Add(1)) % 100
 		p.w.mu.Lock()
 		mode := p.host.store
 		p.w.mu.Unlock()
-		lot := p.w.draw(at, p.id, n) % 100
 		switch mode {
 		case "unavailable":
 			p.w.befell("store 503")
