@@ -2,6 +2,7 @@ package gitsource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -118,8 +119,11 @@ func (h *history) sinceMerge(ctx context.Context, from plumbing.Hash, line []plu
 	return line, nil
 }
 
-// changed gives the names at which a commit differs from its first parent, and what stood there before.
-func (h *history) changed(c *commit) ([]change, error) {
+// errIncomparable says that two commits can't be compared whole. Who can push can have made them so, and no later commit mends a history.
+var errIncomparable = errors.New("the commits can't be compared")
+
+// changed gives the names at which a commit differs from its first parent, and what stood there before; errIncomparable.
+func (h *history) changed(ctx context.Context, c *commit) ([]change, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if list, found := h.changes[c.hash]; found {
@@ -129,34 +133,54 @@ func (h *history) changed(c *commit) ([]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := h.compare(nil, "", parent.tree, c.tree, 0)
+	comparing := &comparison{ctx: ctx, history: h}
+	err = comparing.compare("", parent.tree, c.tree, 0)
+	var refused *refusedTreeError
+	if errors.As(err, &refused) {
+		err = errIncomparable
+	}
 	if err != nil {
 		return nil, err
 	}
-	if h.names+len(list) > cachedChanges {
+	if h.names+len(comparing.list) > cachedChanges {
 		clear(h.changes)
 		h.names = 0
 	}
-	h.changes[c.hash] = list
-	h.names += len(list)
-	return list, nil
+	h.changes[c.hash] = comparing.list
+	h.names += len(comparing.list)
+	return comparing.list, nil
+}
+
+// comparison is what two commits differ in, as far as it is found.
+type comparison struct {
+	ctx     context.Context //nolint:containedctx // of one call
+	history *history
+	list    []change
+	// seen counts the names that were looked at.
+	seen int
 }
 
 // compare appends what differs between two folders, either of which may be zero (absent). Equal folders are not looked into.
-func (h *history) compare(list []change, at string, was, is plumbing.Hash, depth int) ([]change, error) {
+func (c *comparison) compare(at string, was, is plumbing.Hash, depth int) error {
 	if was == is {
-		return list, nil
+		return nil
+	}
+	if err := c.ctx.Err(); err != nil {
+		return err
 	}
 	if depth > maxDepth {
-		return nil, fmt.Errorf("folders stand more than %d deep in each other at %q", maxDepth, at)
+		return errIncomparable
 	}
-	old, err := h.folder(was)
+	old, err := c.history.folder(was)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	now, err := h.folder(is)
+	now, err := c.history.folder(is)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if c.seen += 1 + len(old) + len(now); c.seen > cachedChanges {
+		return errIncomparable
 	}
 	for len(old) > 0 || len(now) > 0 {
 		var a, b entry
@@ -168,14 +192,14 @@ func (h *history) compare(list []change, at string, was, is plumbing.Hash, depth
 		default:
 			a, b, old, now = old[0], now[0], old[1:], now[1:]
 		}
-		if list, err = h.compareEntries(list, at, a, b, depth); err != nil {
-			return nil, err
+		if err := c.compareEntries(at, a, b, depth); err != nil {
+			return err
 		}
 	}
-	return list, nil
+	return nil
 }
 
-func (h *history) compareEntries(list []change, at string, was, is entry, depth int) ([]change, error) {
+func (c *comparison) compareEntries(at string, was, is entry, depth int) error {
 	name := join(at, max(was.name, is.name)) // they are equal, or one is empty
 	var wasFolder, isFolder, wasFile, isFile plumbing.Hash
 	if was.mode.IsDir() {
@@ -189,9 +213,9 @@ func (h *history) compareEntries(list []change, at string, was, is entry, depth 
 		isFile = is.hash
 	}
 	if wasFile != isFile {
-		list = append(list, change{path: name, old: wasFile})
+		c.list = append(c.list, change{path: name, old: wasFile})
 	}
-	return h.compare(list, name, wasFolder, isFolder, depth+1)
+	return c.compare(name, wasFolder, isFolder, depth+1)
 }
 
 func (h *history) folder(hash plumbing.Hash) ([]entry, error) {
@@ -232,7 +256,7 @@ func (h *history) approved(ctx context.Context, from plumbing.Hash, file string,
 			return at, nil
 		}
 		parent := c.parents[0]
-		candidates, err := h.candidates(c, file)
+		candidates, err := h.candidates(ctx, c, file)
 		if err != nil {
 			return at, err
 		}
@@ -250,8 +274,12 @@ func (h *history) approved(ctx context.Context, from plumbing.Hash, file string,
 
 // candidates gives the files in which c's first parent may hold an object that stands in file in c: that file first, then the
 // others that c changed or removed. Nil means that c left the file as it was; then the parent holds it there too.
-func (h *history) candidates(c *commit, file string) ([]string, error) {
-	list, err := h.changed(c)
+// Where the two can't be compared whole it is that file alone.
+func (h *history) candidates(ctx context.Context, c *commit, file string) ([]string, error) {
+	list, err := h.changed(ctx, c)
+	if errors.Is(err, errIncomparable) {
+		return h.sameFile(c, file)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -269,6 +297,20 @@ func (h *history) candidates(c *commit, file string) ([]string, error) {
 		}
 	}
 	return candidates, nil
+}
+
+// sameFile is candidates by that file alone.
+func (h *history) sameFile(c *commit, file string) ([]string, error) {
+	parent, err := h.store.commit(c.parents[0])
+	if err != nil {
+		return nil, err
+	}
+	was, errWas := (&treeFS{store: h.store, root: parent.tree}).lookup("compare", file)
+	is, errIs := (&treeFS{store: h.store, root: c.tree}).lookup("compare", file)
+	if errWas == nil && errIs == nil && was.hash == is.hash {
+		return nil, nil
+	}
+	return []string{file}, nil
 }
 
 // firstApproved gives the first of the files that holds the approved object, "" if none does.

@@ -185,6 +185,38 @@ func TestApprovedFindsTheCommitThatApprovedAMachine(t *testing.T) {
 	})
 }
 
+func TestApprovedIsFoundBehindACommitThatNobodyCouldCompare(t *testing.T) {
+	file := func(r *gittest.Repository) string {
+		return r.GitInput(gittest.RawEntry("100644", "file", r.Blob("x")), "hash-object", "-t", "tree", "-w", "--stdin")
+	}
+	for name, hostile := range map[string]func(r *gittest.Repository) string{
+		"a few folders that stand for billions": func(r *gittest.Repository) string { return nested(r, file(r), 12) },
+		"folders too deep in each other": func(r *gittest.Repository) string {
+			deep := file(r)
+			for range 70 {
+				deep = r.GitInput(gittest.RawEntry("40000", "d", deep), "hash-object", "-t", "tree", "-w", "--stdin")
+			}
+			return deep
+		},
+		"what is no file": func(r *gittest.Repository) string {
+			return r.GitInput(gittest.RawEntry("10644", "fifo", r.Blob("x")), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := gittest.New(t)
+			approval := r.Write(gittest.Commit{At: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Files: gittest.Files{"cp-1.yaml": "cp-1: approved\n"}})
+			with := r.GitInput(append(gittest.RawEntry("100644", "cp-1.yaml", r.Git("rev-parse", approval+":cp-1.yaml")), gittest.RawEntry("40000", "d", hostile(r))...),
+				"hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+			bad := r.RawCommit([]byte("tree " + with + "\nparent " + approval + "\nauthor A <a> 1767225600 +0000\ncommitter A <a> 1767225600 +0000\n\nbad\n"))
+			r.Write(gittest.Commit{Parents: []string{bad}, Files: gittest.Files{"d": nil, "x": "1"}})
+			s := open(t, gitsource.Config{URL: r.URL()})
+			revision, err := s.Approved(t.Context(), poll(t, s), "cp-1.yaml", approves("cp-1", nil))
+			require.NoError(t, err)
+			require.Equal(t, approval, revision.Commit)
+		})
+	}
+}
+
 func TestApprovedReadsOnlyFilesThatChanged(t *testing.T) {
 	r := gittest.New(t)
 	commits := []gittest.Commit{{Files: gittest.Files{}}}

@@ -312,7 +312,7 @@ func (p *poll) accept(ctx context.Context, tip plumbing.Hash) (*Revision, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.store.survey(plumbing.NewHash(revision.TreeHash), s.config.MaxFiles); err != nil {
+	if err := s.store.survey(ctx, plumbing.NewHash(revision.TreeHash), s.config.MaxFiles); err != nil {
 		return nil, err
 	}
 	if err := checkFolders(revision.Tree, s.config.Paths); err != nil {

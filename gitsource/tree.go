@@ -2,6 +2,7 @@ package gitsource
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"sort"
@@ -99,11 +100,18 @@ type refusedTreeError struct{ what string }
 
 func (e *refusedTreeError) Error() string { return e.what }
 
-// survey walks a whole tree, and refuses it if any name in it is refused or if it is too big. It reads no files.
-func (s *store) survey(tree plumbing.Hash, maxFiles int) error {
-	files := 0
+// survey walks a whole tree, and refuses it if any name in it is refused or if it is too big. It reads no files. Folders are counted too:
+// a few that stand in each other many times are billions on the way through them, also without a file.
+func (s *store) survey(ctx context.Context, tree plumbing.Hash, maxFiles int) error {
+	files, folders := 0, 0
 	var walk func(hash plumbing.Hash, at string, depth int) error
 	walk = func(hash plumbing.Hash, at string, depth int) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if folders++; folders > maxFiles {
+			return &refusedTreeError{fmt.Sprintf("it has more than %d folders", maxFiles)}
+		}
 		d, err := s.dir(hash)
 		if err != nil {
 			return err

@@ -121,6 +121,32 @@ func TestHostileTreesAreRefused(t *testing.T) {
 	})
 }
 
+// nested makes a folder of which each holds ten times the same one, so many deep, with leaf at the bottom.
+func nested(r *gittest.Repository, leaf string, deep int) string {
+	for range deep {
+		var tree []byte
+		for n := range 10 {
+			tree = append(tree, gittest.RawEntry("40000", fmt.Sprint("d", n), leaf)...)
+		}
+		leaf = r.GitInput(tree, "hash-object", "-t", "tree", "-w", "--stdin")
+	}
+	return leaf
+}
+
+func TestAFewFoldersThatStandForBillionsAreRefusedAtOnce(t *testing.T) {
+	r := gittest.New(t)
+	for name, leaf := range map[string][]byte{
+		"without a file":      nil,
+		"with a submodule":    gittest.RawEntry("160000", "sub", r.Blob("x")),
+		"with a file in each": gittest.RawEntry("100644", "file", r.Blob("x")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bottom := r.GitInput(leaf, "hash-object", "-t", "tree", "-w", "--stdin")
+			refuses(t, r, gittest.RawEntry("40000", "d", nested(r, bottom, 12)), "more than")
+		})
+	}
+}
+
 func refuses(t *testing.T, r *gittest.Repository, tree []byte, want string) {
 	t.Helper()
 	r.RawTree(tree)
