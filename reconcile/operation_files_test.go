@@ -50,3 +50,26 @@ func TestTheOperationFilesOfACluster(t *testing.T) {
 		"operations/restore.yaml", "clusters/prod/beside.yaml"}, names("prod", prod))
 	require.ElementsMatch(t, []string{"operations/theirs.yaml", "operations/claimed.yaml"}, names("staging", staging))
 }
+
+// countedFiles counts how often each file is read.
+type countedFiles struct {
+	fstest.MapFS
+	read map[string]int
+}
+
+func (c *countedFiles) ReadFile(name string) ([]byte, error) {
+	c.read[name]++
+	return c.MapFS.ReadFile(name)
+}
+
+func TestAnOperationFileWithManyProblemsIsReadOnce(t *testing.T) {
+	const prod = "1f3a9c0d2b4e6f78"
+	files := &countedFiles{fstest.MapFS{}, map[string]int{}}
+	files.MapFS["clusters/prod/cluster.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosCluster\nmetadata: {name: prod}\nspec: {id: \"" + prod + "\"}\n")}
+	files.MapFS["clusters/prod/flood.yaml"] = &fstest.MapFile{Data: []byte(strings.Repeat("---\napiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosOperation\nmetadata: {name: x}\n", 500))}
+	fleet, problems := schema.Load(files, []string{"."})
+	clear(files.read)
+	f := &fleetAt{revision: &gitsource.Revision{Commit: "c1", Tree: files}, fleet: fleet, problems: problems}
+	require.Len(t, gitOperations(f, "prod", prod), 1)
+	require.Equal(t, 1, files.read["clusters/prod/flood.yaml"])
+}

@@ -120,7 +120,7 @@ func gitOperations(f *fleetAt, cluster, id string) []Submitted {
 		return owner == cluster || owner == "" && len(f.fleet.Clusters) == 1 && f.fleet.Clusters[0].Metadata.Name == cluster
 	}
 	for _, p := range f.problems {
-		if p.Kind == schema.KindOperation && mine(p.Cluster) {
+		if p.Kind == schema.KindOperation && !seen[p.File] && mine(p.Cluster) { // a file may have thousands of problems
 			if data, err := fs.ReadFile(f.revision.Tree, p.File); err == nil {
 				add(p.File, data[:min(len(data), largestOperation)], operation.Digest(data), "", time.Time{})
 			}
