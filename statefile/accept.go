@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -80,7 +79,7 @@ func (c *Cluster) Accept(ctx context.Context, by, reason string) (*Acceptance, e
 }
 
 // pauseOperations stops what ran when the state was as it is now: nobody knows how far it came since, so a person looks first. Its lock
-// is given back.
+// is given back, but by a restore past its marker, which keeps it until it is over.
 func pauseOperations(state *State) {
 	for _, op := range state.Operations {
 		if op.Phase != OperationRunning {
@@ -90,7 +89,7 @@ func pauseOperations(state *State) {
 		op.FailureReason = "the state was put back to a time when this operation ran, and accepted: how far it came since is not in it; look at " +
 			op.Target + " before you resume it"
 		op.Message = op.FailureReason
-		if state.Lock != nil && strings.HasPrefix(state.Lock.Holder, "operation:") {
+		if state.Lock != nil && state.Lock.Holder == op.lockHolder() && !op.Marked {
 			state.Lock = nil
 		}
 	}

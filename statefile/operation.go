@@ -108,6 +108,11 @@ type OperationState struct {
 	WayOut string `json:"wayOut,omitempty"`
 }
 
+// lockHolder is the holder of the cluster lock while the operation has it.
+func (op *OperationState) lockHolder() string {
+	return "operation:" + op.Digest[:min(12, len(op.Digest))]
+}
+
 // OperationStep is a step of an operation's procedure, and when it was begun.
 type OperationStep struct {
 	Name string    `json:"name"`

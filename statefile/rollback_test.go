@@ -2,6 +2,7 @@ package statefile_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,4 +164,40 @@ func TestAcceptingAStateTakesBackATimeThatAWrongClockWrote(t *testing.T) {
 	events := requireWholeAudit(t, store)
 	require.Equal(t, "StateAccepted", events[len(events)-1].Action)
 	require.NotEmpty(t, events[len(events)-1].Details["latest"])
+}
+
+func TestAcceptingAStateGivesBackTheLockOfWhatItPausesAndNoOther(t *testing.T) {
+	reboot := statefile.OperationState{Name: "reboot", Digest: strings.Repeat("a", 64), Phase: statefile.OperationRunning}
+	snapshot := statefile.OperationState{Name: "snapshot", Digest: strings.Repeat("b", 64), Phase: statefile.OperationRunning}
+	restore := statefile.OperationState{Name: "restore", Digest: strings.Repeat("c", 64), Phase: statefile.OperationPaused, Pause: 1, Marked: true}
+	restoring := restore
+	restoring.Phase = statefile.OperationRunning
+	for name, c := range map[string]struct {
+		operations []statefile.OperationState
+		holder     string
+		kept       bool
+	}{
+		"of an operation that ran":                     {[]statefile.OperationState{reboot, snapshot}, "operation:aaaaaaaaaaaa", false},
+		"of a restore past its marker that was paused": {[]statefile.OperationState{restore, snapshot}, "operation:cccccccccccc", true},
+		"of a restore past its marker that ran":        {[]statefile.OperationState{restoring}, "operation:cccccccccccc", true},
+		"of a person's":                                {[]statefile.OperationState{reboot}, "recover:1f3a9c0d2b4e6f78", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent := create(t, storetest.NewMemory(), "agent")
+			require.NoError(t, agent.Swap(t.Context(), func(s *statefile.State) error {
+				for n := range c.operations {
+					s.Operations = append(s.Operations, &c.operations[n])
+				}
+				s.Lock = &statefile.Lock{Holder: c.holder, Reason: "a test"}
+				return nil
+			}))
+			_, err := agent.Accept(t.Context(), "alice", "")
+			require.NoError(t, err)
+			state := load(t, agent)
+			require.Equal(t, c.kept, state.Lock != nil)
+			for _, op := range state.Operations {
+				require.Equal(t, statefile.OperationPaused, op.Phase)
+			}
+		})
+	}
 }
