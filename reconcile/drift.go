@@ -171,7 +171,7 @@ func rolling(in *Input, next *statefile.State, etcd etcdView, wanted []string, m
 	r, name := next.Rollout, m.Metadata.Name
 	seen, ok := in.see(name)
 	state, compared := states[name]
-	late := in.Now.Sub(r.Since) > in.Timing.ComeBack
+	late := in.passed(rolloutMoment(r), r.Since) > in.Timing.ComeBack
 	if compared && seen.Config.Wanted != r.Digest {
 		if r.Stopped == "" && tries(r, seen.Config) && !late {
 			// A second try would be taken back to the first one, not to what was there before it.
@@ -219,7 +219,7 @@ const waysOn = "the rollout goes no further; mend it or change Git; paused or ta
 func rollAgain(in *Input, next *statefile.State, etcd etcdView, wanted []string, m *schema.TalosMachine, state configState,
 	says map[string]verdict) *Action {
 	name := m.Metadata.Name
-	if in.Now.Sub(next.Rollout.Since) < 12*in.Timing.Retry {
+	if in.passed(rolloutMoment(next.Rollout), next.Rollout.Since) < 12*in.Timing.Retry {
 		return nil
 	}
 	if why := mayNotRoll(in, next, etcd, wanted, m); why != "" {

@@ -138,7 +138,7 @@ func (f *roller) reboot(m *schema.TalosMachine, state configState, compared bool
 	case phaseReboot:
 		return f.back(m, state, compared)
 	case phaseLater:
-		if f.in.Now.Sub(r.Since) < f.in.Timing.ComeBack && (!compared || state == configStaged) {
+		if f.in.passed(rolloutMoment(r), r.Since) < f.in.Timing.ComeBack && (!compared || state == configStaged) {
 			f.says[name] = verdict{"RebootRequired", fmt.Sprintf("%s could not be emptied for its reboot and is tried again %s after %s", name, f.in.Timing.ComeBack, r.Since.Format("15:04:05Z"))}
 			return nil, false
 		}
@@ -154,7 +154,7 @@ func (f *roller) reboot(m *schema.TalosMachine, state configState, compared bool
 		}
 		return nil, false
 	}
-	if act, lifted := f.lifted(name); !lifted && f.in.Now.Sub(r.Since) < f.in.Timing.Patience {
+	if act, lifted := f.lifted(name); !lifted && f.in.passed(rolloutMoment(r), r.Since) < f.in.Timing.Patience {
 		return act, false
 	}
 	if r.Failures > 0 && compared && state == configStaged {
@@ -179,7 +179,7 @@ func (f *roller) drain(m *schema.TalosMachine, seen Seen, there bool) *Action {
 		return nil
 	}
 	if !there || why != "" || wait != "" {
-		if f.in.Now.Sub(r.Since) >= f.in.Cluster.Object.Spec.Rollout.Drain.Limit() {
+		if f.in.passed(rolloutMoment(r), r.Since) >= f.in.Cluster.Object.Spec.Rollout.Drain.Limit() {
 			return f.giveUp(name, nameOr(why, nameOr(wait, name+" gives no answer")))
 		}
 		f.says[name] = verdict{"RollingOut", fmt.Sprintf("%s is to be rebooted for a changed config, and waits: %s", name, nameOr(why, nameOr(wait, "it gives no answer")))}
@@ -240,7 +240,7 @@ func (f *roller) back(m *schema.TalosMachine, state configState, compared bool) 
 		r.Failures = 0
 		f.phase(phaseLift)
 		return f.reboot(m, state, compared)
-	case f.in.Now.Sub(r.Since) >= f.in.Timing.Return:
+	case f.in.passed(rolloutMoment(r), r.Since) >= f.in.Timing.Return:
 		stop(f.next, fmt.Sprintf("%s did not come back within %s of its reboot for a changed config: %s; it is not rebooted again: %s", name, f.in.Timing.Return, missing, waysOn), f.says)
 		return nil, false
 	}

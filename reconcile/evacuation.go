@@ -38,7 +38,8 @@ func evacuate(in *Input, machine, owner string, kept **statefile.Evacuation) emp
 	}
 	e, view := *kept, in.Kubernetes
 	limit := in.Cluster.Object.Spec.Rollout.Drain.Limit()
-	late := in.Now.Sub(e.Since) >= limit
+	since := in.passed(evacuationMoment(machine, e), e.Since)
+	late := since >= limit
 	if view.Problem != "" {
 		if late {
 			return emptying{stuck: fmt.Sprintf("the pods on %s could not be moved away within %s, because the Kubernetes API could not be asked: %s; mend it, "+
@@ -70,11 +71,12 @@ func evacuate(in *Input, machine, owner string, kept **statefile.Evacuation) emp
 		return emptying{act: &Action{Kind: ActCordon, Machine: machine, Node: node.Name, NodeUID: node.UID, Owner: owner,
 			Why: fmt.Sprintf("%s is to take no more pods", machine)}}
 	}
-	return evict(in, machine, e, late, limit)
+	return evict(in, machine, e, since, limit)
 }
 
 // evict decides on one round of a drain, by what the last one left.
-func evict(in *Input, machine string, e *statefile.Evacuation, late bool, limit time.Duration) emptying {
+func evict(in *Input, machine string, e *statefile.Evacuation, since, limit time.Duration) emptying {
+	late := since >= limit
 	drain, says := in.Kubernetes.Drain, "what is on it is looked at"
 	if in.Kubernetes.DrainOf != drainKey(machine, e) {
 		drain = nil
@@ -88,8 +90,8 @@ func evict(in *Input, machine string, e *statefile.Evacuation, late bool, limit 
 			return emptying{}
 		}
 		says = drain.Sentence()
-		if late || len(drain.Blocked) > 0 && in.Now.Sub(e.Since) >= min(blockedPatience, limit) {
-			return emptying{stuck: fmt.Sprintf("the pods on %s could not be moved away in %s (the limit is %s): %s", machine, inWords(in.Now.Sub(e.Since).Round(time.Second)), inWords(limit), says)}
+		if late || len(drain.Blocked) > 0 && since >= min(blockedPatience, limit) {
+			return emptying{stuck: fmt.Sprintf("the pods on %s could not be moved away in %s (the limit is %s): %s", machine, inWords(since.Round(time.Second)), inWords(limit), says)}
 		}
 	}
 	return emptying{act: &Action{Kind: ActEvict, Machine: machine, Node: e.Node, NodeUID: e.NodeUID, Owner: e.Owner, Drain: drainKey(machine, e),

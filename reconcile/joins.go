@@ -95,7 +95,7 @@ func patience(in *Input, join *statefile.JoinState) time.Duration {
 
 // tooSoon says whether a mending waits for its patience to be over.
 func tooSoon(in *Input, join *statefile.JoinState) bool {
-	return join != nil && join.Acts > 0 && in.Now.Sub(join.ActAt) < patience(in, join)
+	return join != nil && join.Acts > 0 && in.passed(mendMoment(join), join.ActAt) < patience(in, join)
 }
 
 // mendMembers removes a learner that was not promoted, and a member that never got a name.
@@ -115,7 +115,7 @@ func mendMembers(in *Input, next *statefile.State, etcd etcdView, says map[strin
 		case !member.Learner:
 			continue // it was promoted since, and is a voter
 		}
-		age := in.Now.Sub(join.FirstSeen)
+		age := in.certainly(joinMoment(key), join.FirstSeen)
 		if age < grace {
 			says[join.Machine] = verdict{"Joining", fmt.Sprintf("%s is %s (%s) since %s; it is mended if it stays one for %s",
 				join.Machine, kind, key, join.FirstSeen.Format(time.RFC3339), grace)}
@@ -241,7 +241,7 @@ func mended(in *Input, join *statefile.JoinState, seen Seen) (verdict, bool) {
 	if join.BootID == "" || join.BootID != seen.BootID {
 		return verdict{}, false
 	}
-	if in.Now.Sub(join.ActAt) < in.Timing.MendCap {
+	if in.passed(mendMoment(join), join.ActAt) < in.Timing.MendCap {
 		return verdict{"Mending", fmt.Sprintf("%s was asked for a %s at %s and still shows the same boot", join.Machine, join.Step,
 			join.ActAt.Format(time.RFC3339))}, true
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"ichor.maesh.dev/internal/talossim"
+	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
 
@@ -35,7 +36,7 @@ func TestAMachinePowerCycledOnItsWayIntoEtcdIsMended(t *testing.T) {
 			}()
 			config := l.config("agent-1")
 			leap := &leapClock{}
-			config.Clock = leap
+			config.Clock, config.Clocks = leap, turnedTimes{statefile.SystemClocks(), &leap.ahead}
 			leapt := false
 			report := l.run(config, func(r Report) bool {
 				select {

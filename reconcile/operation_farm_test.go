@@ -20,7 +20,7 @@ type signedLab struct {
 	clock aheadClock
 }
 
-// aheadClock is the time of day, which a test may turn on.
+// aheadClock is the time, which a test may turn on.
 type aheadClock struct {
 	clock.RealClock
 	ahead *atomic.Int64
@@ -37,7 +37,7 @@ func newSignedLab(l *lab) *signedLab {
 func (l *signedLab) config(writer string) Config {
 	config := l.lab.config(writer)
 	signers := signersOf(l.t, l.alice.line("alice", `namespaces="ichor-operation@prod,ichor-override@prod"`))
-	config.Clock = l.clock
+	config.Clock, config.Clocks = l.clock, turnedTimes{statefile.SystemClocks(), l.clock.ahead}
 	config.Signers = func() (*operation.AllowedSigners, error) { return signers, nil }
 	return config
 }

@@ -292,7 +292,7 @@ func (d *decision) takeLock(op *statefile.OperationState) bool {
 // make does what a procedure decided.
 func (d *decision) make(op *statefile.OperationState, proc procedure, m move) {
 	d.plan.NeedKubernetes = d.plan.NeedKubernetes || m.needKubernetes && d.in.Kubernetes == nil
-	if since := d.operationTime().Sub(op.StepSince); m.act != nil && !m.act.Kind.cordoning() && op.Step == m.step && since >= d.in.Timing.Return && m.act.Attempt <= 1 {
+	if since := d.in.passed(stepMoment(op), op.StepSince); m.act != nil && !m.act.Kind.cordoning() && op.Step == m.step && since >= d.in.Timing.Return && m.act.Attempt <= 1 {
 		spec, _ := specOf(op)
 		m = d.situation(op, spec).fail(op.Target, fmt.Sprintf("the %s of %s was decided again and again for %s and never begun; the log of the agent says why: mend that, and "+
 			"resume this operation", m.act.Kind, m.act.Machine, since.Round(time.Second)))

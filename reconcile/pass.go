@@ -324,7 +324,7 @@ func (w *worker) decide(ctx context.Context, desired Cluster, state, next *state
 	}
 	w.renewComparer(desired, identities)
 	age := w.writerAge()
-	in := Input{Cluster: desired, State: next, WriterAge: &age, Timing: w.agent.timing, TrustedNetworks: w.agent.trusted, Mark: w.agent.mark,
+	in := Input{Cluster: desired, State: next, WriterAge: &age, ages: w.known.note(state, w.agent.clocks.Now()), Timing: w.agent.timing, TrustedNetworks: w.agent.trusted, Mark: w.agent.mark,
 		Deferred: w.stillDeferred(), Operations: operations, Restore: w.restoreView(), NodeName: nodeNameIn(w.agent.config.NodeName, w.name),
 		LocalAddresses: localAddresses(), RecoverFlags: w.agent.config.RecoverFlags}
 	targets := Targets(desired, state)

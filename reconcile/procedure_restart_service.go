@@ -61,7 +61,7 @@ func (s situation) readyAgain(name, id string) move {
 	service, _ := serviceOf(seen, id)
 	missing := ""
 	switch {
-	case s.since() < s.in.Timing.ServiceQuiet:
+	case s.in.certainly(stepMoment(s.op), s.op.StepSince) < s.in.Timing.ServiceQuiet:
 		missing = fmt.Sprintf("%s started again; its Node is believed to be Ready again %s after that", id, s.in.Timing.ServiceQuiet)
 	case !ok:
 		missing = name + " gives no answer"

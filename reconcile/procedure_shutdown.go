@@ -150,7 +150,7 @@ func goneSilent(in *Input, op *statefile.OperationState, name string, long time.
 	since := fmt.Sprintf("it has given no answer since %s", op.SilentSince.Format("15:04:05Z"))
 	alone := onlyControlPlane(in, name)
 	switch problem := in.Kubernetes.Problem; {
-	case in.Now.Sub(op.SilentSince) < long:
+	case in.certainly(silentMoment(op), op.SilentSince) < long:
 		return false, since
 	case problem != "" && alone:
 		return true, since + ", and neither has Kubernetes, which ran on it"

@@ -72,7 +72,7 @@ func (s situation) since() time.Duration {
 	if s.op.StepSince.IsZero() {
 		return 0
 	}
-	return s.in.Now.Sub(s.op.StepSince)
+	return s.in.passed(stepMoment(s.op), s.op.StepSince)
 }
 
 // say is the verdict on a machine that an operation is about.

@@ -155,19 +155,21 @@ func resolveOwn(in *Input, next *statefile.State, intent statefile.Intent, etcd 
 // noEffect says whether a call without a certain outcome may be taken as not sent, the machine showing no trace of it: the
 // node refused it, or its time to arrive is over. Of another writer's call that time counts from when this process took over.
 func noEffect(in *Input, next *statefile.State, intent statefile.Intent, quiet time.Duration) bool {
-	if intent.Outcome == statefile.OutcomeRefused {
-		return true
-	}
+	return intent.Outcome == statefile.OutcomeRefused || elapsed(in, next, intent, quiet)
+}
+
+// elapsed says whether so much time has gone by since a call was begun, for certain: of another writer's since this process took over.
+func elapsed(in *Input, next *statefile.State, intent statefile.Intent, quiet time.Duration) bool {
 	if intent.Writer.Epoch != next.Writer.Epoch {
 		return in.writerAge(next) >= quiet
 	}
-	return in.age(intent) >= quiet
+	return in.certainly(callMoment(intent), intent.At) >= quiet
 }
 
 // age is how long ago a call was begun, at least. Another writer stamped it by a clock of its own, which may have been hours ahead; but it was
 // before this process took over.
 func (in *Input) age(intent statefile.Intent) time.Duration {
-	age := in.Now.Sub(intent.At)
+	age := in.passed(callMoment(intent), intent.At)
 	if intent.Writer.Epoch != in.State.Writer.Epoch {
 		age = max(age, in.writerAge(in.State))
 	}
@@ -326,7 +328,7 @@ func resolveMending(in *Input, next *statefile.State, intent statefile.Intent, e
 		return resolveDone, "it runs another boot"
 	case rebooted && wiped:
 		return resolveDone, "it runs another boot and its former data is gone"
-	case rebooted && seen.Etcd.Data == talos.Yes && seen.Etcd.MemberID == 0 && in.age(intent) < in.Timing.MendCap:
+	case rebooted && seen.Etcd.Data == talos.Yes && seen.Etcd.MemberID == 0 && !elapsed(in, next, intent, in.Timing.MendCap):
 		return resolveWait, "it runs another boot and holds etcd data that may be new"
 	case rebooted && seen.Etcd.Data == talos.Yes:
 		return resolveNone, "it runs another boot and still holds its former data"

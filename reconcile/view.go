@@ -89,7 +89,9 @@ type Input struct {
 	Now  time.Time
 	// WriterAge is how long this process has been the writer, by a clock that nobody sets; nil: as State.Writer.Since says.
 	WriterAge *time.Duration
-	Timing    Timing
+	// ages are how long this process has known of each moment of the state; nil: as Now says.
+	ages   map[timeMark]momentAge
+	Timing Timing
 	// TrustedNetworks are those in which a machine in maintenance mode gets its first config without a fingerprint.
 	TrustedNetworks []netip.Prefix
 	// Mark is the hash of the state's location that managed machines bear.

@@ -45,6 +45,7 @@ type worker struct {
 	// ownedAt is when this process became the writer, readAt when it began to read the state last.
 	ownedAt statefile.Instant
 	readAt  time.Time
+	known   knownMoments
 	// idle says that the last pass found nothing to do.
 	idle bool
 	said map[string]string
