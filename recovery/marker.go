@@ -93,14 +93,20 @@ type Marker struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Resume notes that a person has it go on.
+// Resume notes that a person has it go on. That is after all that was begun, also where a driver whose clock was ahead began it.
 func (m *Marker) Resume(at time.Time, pause int) {
-	m.Resumed, m.Pause = at.UTC().Round(0).Truncate(time.Millisecond), pause
+	at = at.UTC().Round(0).Truncate(time.Millisecond)
 	for _, e := range m.Drains {
 		if !e.Drained && e.Undrained == "" {
-			e.Since = m.Resumed
+			e.Since = at
 		}
 	}
+	for _, i := range m.Intents {
+		if !i.At.Before(at) {
+			at = i.At.UTC().Truncate(time.Millisecond).Add(time.Millisecond)
+		}
+	}
+	m.Resumed, m.Pause = at, pause
 }
 
 // Restored is what is kept of a restore that is over; nil where the old etcd lives on.
@@ -300,8 +306,12 @@ func (m *Marker) last(action ActionKind, machine string) *Intent {
 	return nil
 }
 
-// begin notes an intent. Where there are many of its kind one is forgotten: the oldest that was refused, else the oldest.
+// begin notes an intent, which is none from before the last resume, however far behind the clock that stamps it is. Where there are many of its
+// kind one is forgotten: the oldest that was refused, else the oldest.
 func (m *Marker) begin(i Intent) {
+	if i.At.Before(m.Resumed) {
+		i.At = m.Resumed
+	}
 	var same []int
 	for n, had := range m.Intents {
 		if had.Action == i.Action && had.Machine == i.Machine {

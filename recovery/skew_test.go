@@ -91,3 +91,24 @@ func TestAClockThatIsSetForwardHasNothingDoneTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestAResumeClearsWhatWasTriedBeforeItAndNothingAfterIt: whatever the clocks of the drivers before and after it said.
+func TestAResumeClearsWhatWasTriedBeforeItAndNothingAfterIt(t *testing.T) {
+	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	m := &Marker{Began: noon.Add(-time.Hour), Drains: map[string]*statefile.Evacuation{"w-1": {Since: noon.Add(-time.Hour)}}}
+	earlier := func(n int) bool { return (&decision{m: m}).earlier(&m.Intents[n]) }
+	for n := range 3 {
+		m.begin(Intent{Action: ActReset, Machine: "cp-1", Nonce: string(rune('a' + n)), Attempt: n + 1, At: noon.Add(5 * time.Hour)})
+	}
+	m.Resume(noon, 1)
+	require.Equal(t, noon, m.Drains["w-1"].Since)
+	for n := range 3 {
+		require.True(t, earlier(n), "it was begun by a clock that was ahead, and before the resume")
+	}
+	m.begin(Intent{Action: ActReset, Machine: "cp-2", Nonce: "d", Attempt: 1, At: noon.Add(-time.Hour)})
+	require.False(t, earlier(3), "it was begun by a clock that was behind, and after the resume")
+	m.Resume(noon, 2)
+	require.True(t, earlier(3))
+	in := input{Marker: m, Now: noon, Driven: 3 * time.Minute}
+	require.Equal(t, 3*time.Minute, in.spent(), "the limits count from then by the driver's own time")
+}
