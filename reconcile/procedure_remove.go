@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -409,10 +410,25 @@ func (s situation) goodbye(r removed) string {
 	case r.answers && r.seen.Mode == talos.ModeMaintenance && s.sent(ActResetMachine) == 0:
 		return fmt.Sprintf("%s is removed: it was in maintenance mode already, where nothing can be wiped, so that its disk holds whatever it held (etcd's data and what pods kept may be "+
 			"among it), and %s; delete its YAML", r.name, out)
+	case r.answers && r.seen.Mode == talos.ModeMaintenance && r.controlPlane && etcdLeftOn(r.seen) != "":
+		return fmt.Sprintf("%s is removed: STATE and EPHEMERAL are wiped and it waits in maintenance mode, and %s; etcd's data may be there still: %s holds a partition ETCD, which wasn't; "+
+			"wipe that disk before the machine goes anywhere else, and delete its YAML", r.name, out, etcdLeftOn(r.seen))
 	case r.answers && r.seen.Mode == talos.ModeMaintenance:
 		return fmt.Sprintf("%s is removed: it is wiped and waits in maintenance mode, and %s; delete its YAML", r.name, out)
 	}
 	return fmt.Sprintf("%s is removed: it is off, and %s; it powered off as it wiped itself, so that the wipe itself was not seen; delete its YAML", r.name, out)
+}
+
+// etcdLeftOn names a disk of a machine in maintenance mode on which etcd has a partition of its own; empty where none is seen.
+func etcdLeftOn(seen Seen) string {
+	for _, disk := range seen.Disks {
+		if slices.ContainsFunc(disk.Contents, func(content string) bool {
+			return content == "partition ETCD" || strings.HasPrefix(content, "partition ETCD ")
+		}) {
+			return disk.Path
+		}
+	}
+	return ""
 }
 
 // removing is the operation that is removing a machine and has taken it out of etcd, or has begun to wipe it; nil when none does.

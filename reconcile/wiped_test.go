@@ -21,10 +21,12 @@ func TestMaintenanceModeShowsThatAllWasWiped(t *testing.T) {
 func TestOnlyAWipeOfItsOwnIsCalledOne(t *testing.T) {
 	for _, test := range []struct {
 		wiped int
+		holds string
 		says  string
 	}{
-		{1, "it is wiped and waits in maintenance mode"},
-		{0, "it was in maintenance mode already, where nothing can be wiped"},
+		{1, "partition META", "it is wiped and waits in maintenance mode"},
+		{1, "partition ETCD xfs", "etcd's data may be there still: /dev/vda holds a partition ETCD"},
+		{0, "partition ETCD xfs", "it was in maintenance mode already, where nothing can be wiped"},
 	} {
 		s := restorable()
 		s.op.Left, s.op.Sent = true, map[string]int{string(ActResetMachine): test.wiped}
@@ -34,6 +36,7 @@ func TestOnlyAWipeOfItsOwnIsCalledOne(t *testing.T) {
 		s.change("cp-2", func(seen *Seen) { seen.Etcd.Members = seen.Etcd.Members[:2] })
 		s.change("cp-3", func(seen *Seen) {
 			seen.Mode, seen.BootID, seen.Etcd = talos.ModeMaintenance, "", talos.EtcdObservation{}
+			seen.Disks = []talos.Disk{{Path: "/dev/vda", Contents: []string{test.holds}}}
 		})
 		m := nextRemove(s)
 		require.Contains(t, m.done, test.says)

@@ -310,6 +310,22 @@ func (s *Session) exists(ctx context.Context, path string) (bool, error) {
 	return false, err
 }
 
+// etcdVolume is the volume that holds etcd's data, and the label of its partition where it has one of its own.
+const etcdVolume = "ETCD"
+
+// etcdApart says whether etcd's data has a partition of its own, as it may from Talos 1.14 on; before, and by default, it is a folder of EPHEMERAL.
+func (s *Session) etcdApart(ctx context.Context) (bool, error) {
+	volume, err := get[*block.VolumeStatus](ctx, s.state, block.NamespaceName, block.VolumeStatusType, etcdVolume)
+	if errors.Is(err, errMissing) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	spec := volume.TypedSpec()
+	return spec.Location != "" && (spec.Type == block.VolumeTypePartition || spec.Type == block.VolumeTypeDisk), nil
+}
+
 // ephemeralMounted says whether /var is the machine's own storage by now; before that a missing file says nothing.
 func (s *Session) ephemeralMounted(ctx context.Context) (bool, error) {
 	volume, err := get[*block.VolumeStatus](ctx, s.state, block.NamespaceName, block.VolumeStatusType, "EPHEMERAL")

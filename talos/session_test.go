@@ -328,3 +328,32 @@ func TestAStageThatIsLeftMeanwhileIsNotBelieved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Unknown, data)
 }
+
+// TestAWipeOfEphemeralTakesEtcdsOwnPartitionToo: from Talos 1.14 on etcd's data may have one, and would outlive the wipe that is to end it.
+func TestAWipeOfEphemeralTakesEtcdsOwnPartitionToo(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind     block.VolumeType
+		location string
+		asked    []string
+		want     []string
+	}{
+		"a folder of EPHEMERAL goes with it":           {block.VolumeTypeDirectory, "", []string{"EPHEMERAL", "STATE"}, []string{"EPHEMERAL", "STATE"}},
+		"a partition of its own is wiped first":        {block.VolumeTypePartition, "/dev/vda7", []string{"EPHEMERAL", "STATE"}, []string{"ETCD", "EPHEMERAL", "STATE"}},
+		"a partition that isn't there isn't asked for": {block.VolumeTypePartition, "", []string{"EPHEMERAL"}, []string{"EPHEMERAL"}},
+		"STATE alone leaves it":                        {block.VolumeTypePartition, "/dev/vda7", []string{"STATE"}, []string{"STATE"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := configuredNode(t)
+			volume := block.NewVolumeStatus(block.NamespaceName, "ETCD")
+			volume.TypedSpec().Type, volume.TypedSpec().Location = test.kind, test.location
+			n.put(volume)
+			require.NoError(t, dialed(t, n, RoleAdmin).Reset(soon(t), ResetRequest{Partitions: test.asked, Reboot: true}))
+			var labels []string
+			for _, partition := range n.lastReset.GetSystemPartitionsToWipe() {
+				require.True(t, partition.GetWipe())
+				labels = append(labels, partition.GetLabel())
+			}
+			require.Equal(t, test.want, labels)
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -100,8 +101,8 @@ func (s *Session) RemoveMember(ctx context.Context, id uint64) error {
 	return s.failed(doing, err)
 }
 
-// Reset wipes partitions. OK proves nothing: the machine answers before it begins, and drops the request when another
-// sequence runs.
+// Reset wipes partitions, and with EPHEMERAL etcd's data wherever that is: Talos lets it have a partition of its own, which a wipe of EPHEMERAL
+// leaves there. OK proves nothing: the machine answers before it begins, and drops the request when another sequence runs.
 func (s *Session) Reset(ctx context.Context, request ResetRequest) error {
 	const doing = "resetting"
 	if err := errors.Join(request.check(), s.configuredOnly()); err != nil {
@@ -110,7 +111,17 @@ func (s *Session) Reset(ctx context.Context, request ResetRequest) error {
 	message := &machineapi.ResetRequest{
 		Graceful: request.Graceful, Reboot: request.Reboot, Mode: machineapi.ResetRequest_SYSTEM_DISK,
 	}
-	for _, label := range request.Partitions {
+	labels := request.Partitions
+	if slices.Contains(labels, "EPHEMERAL") {
+		apart, err := s.etcdApart(ctx)
+		switch {
+		case err != nil:
+			return s.failed(doing, fmt.Errorf("whether etcd's data has a partition of its own could not be read: %w: %w", err, ErrNotSent))
+		case apart: // first: Talos ends at the first that it can't wipe
+			labels = append([]string{etcdVolume}, labels...)
+		}
+	}
+	for _, label := range labels {
 		message.SystemPartitionsToWipe = append(message.SystemPartitionsToWipe, &machineapi.ResetPartitionSpec{Label: label, Wipe: true})
 	}
 	reply, err := s.machine.Reset(ctx, message)
