@@ -197,6 +197,15 @@ func (d *description) drains(name string) {
 		d.warn("a pod on %s that no controller would make again stops the drain, and the operation pauses (spec.rollout.drain.force is not set)", name)
 	}
 	d.warn("what evicted pods keep in emptyDir volumes on %s is lost; storage on its disks is not moved", name)
+	d.evictsAgent(name)
+}
+
+// evictsAgent warns of a drain that takes the agent's own pod: which nodes would take that isn't known here.
+func (d *description) evictsAgent(name string) {
+	if d.state != nil && d.state.AgentOn == name {
+		d.warn("the agent runs on %s: its own pod is evicted too, unless a DaemonSet made it; see that another node takes it (kubectl get pods -A -o wide), or nobody lifts the cordon "+
+			"and nothing goes on before kubectl uncordon", name)
+	}
 }
 
 // inWords is a duration for people: 10m instead of 10m0s.

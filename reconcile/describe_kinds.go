@@ -81,9 +81,11 @@ func (d *description) shutdown(name string, controlPlane bool) {
 	case controlPlane:
 		d.step("it starts when etcd is healthy and keeps its quorum without %s; that %s is well otherwise is not asked for", name, name)
 		d.step("Talos drains %s, and shuts it down", name)
+		d.evictsAgent(name)
 	default:
 		d.step("it starts when another node can take the pods of %s; that %s is well is not asked for", name, name)
 		d.step("Talos drains %s, and shuts it down", name)
+		d.evictsAgent(name)
 	}
 	d.step("once it stops answering the operation rests as ShutDown and holds nothing up; it completes when somebody switched %s on again", name)
 	if controlPlane {

@@ -116,6 +116,8 @@ func plans() []planned {
 			with(func(s *statefile.State) {
 				s.Machines["cp-1"].Ready.Reason, s.Machines["cp-3"].Ready.Reason = "NotReady", "Unreachable"
 			}),
+		planned{story: "the machine that the agent runs on is rebooted", controlPlanes: 3, workers: 2, spec: nodeSpec("reboot", "w-1"), state: remembered(three...)}.
+			with(func(s *statefile.State) { s.AgentOn = "w-1" }),
 		{story: "a machine that is managed already is adopted", controlPlanes: 3, spec: adopt, state: remembered(three...)},
 		planned{story: "a machine that another Ichor took over is adopted", controlPlanes: 3, spec: adopt, state: remembered(three...)}.
 			with(func(s *statefile.State) { s.Machines["cp-1"].Ready.Reason = "ManagedElsewhere" }),
@@ -220,4 +222,14 @@ func TestPlans(t *testing.T) {
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, string(want), out.String())
+}
+
+// TestADrainSaysThatItTakesTheAgentItself: of the machine that the agent runs on and of no other, and of no call that leaves its pod where it is.
+func TestADrainSaysThatItTakesTheAgentItself(t *testing.T) {
+	s := &statefile.State{AgentOn: "w-1"}
+	for _, kind := range []ActionKind{ActCordon, ActEvict} {
+		require.Contains(t, ownNode(s, Action{Kind: kind, Machine: "w-1", Node: "node-1"}), "kubectl uncordon node-1")
+		require.Empty(t, ownNode(s, Action{Kind: kind, Machine: "w-2", Node: "node-2"}))
+	}
+	require.Empty(t, ownNode(s, Action{Kind: ActUncordon, Machine: "w-1", Node: "node-1"}))
 }

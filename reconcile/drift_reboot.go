@@ -196,7 +196,7 @@ func (f *roller) drain(m *schema.TalosMachine, seen Seen, there bool) *Action {
 	case out.stuck != "":
 		return f.giveUp(name, out.stuck)
 	case out.act != nil:
-		f.says[name] = verdict{"RollingOut", out.act.Why}
+		f.says[name] = verdict{"RollingOut", out.act.Why + ownNode(f.next, *out.act)}
 		out.act.Lock = lockRollout
 		return out.act
 	case out.wait != "":

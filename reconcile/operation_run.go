@@ -306,7 +306,7 @@ func (d *decision) make(op *statefile.OperationState, proc procedure, m move) {
 			act.Lock = operationLock(op.Digest)
 		}
 		act.Attempt = max(act.Attempt, op.Sent[string(act.Kind)]+1)
-		op.Message = act.Why + d.ownNode(act)
+		op.Message = act.Why + ownNode(d.next, act)
 		if d.operationAct == nil {
 			d.operationAct = &act
 		}
@@ -335,12 +335,17 @@ func (d *decision) putBack(op *statefile.OperationState, why string) {
 	releaseLock(d.next, operationLock(op.Digest))
 }
 
-// ownNode says of a call that takes the machine away on which this agent runs that the next process goes on from the state.
-func (d *decision) ownNode(act Action) string {
-	if act.Machine != d.next.AgentOn || act.Kind != ActReboot && act.Kind != ActShutdown {
+// ownNode says of a call that takes this agent away, with the machine on which it runs or with the pods on that, what then goes on.
+func ownNode(next *statefile.State, act Action) string {
+	switch {
+	case act.Machine != next.AgentOn:
 		return ""
+	case act.Kind == ActReboot || act.Kind == ActShutdown:
+		return "; this agent runs on it and goes away with it, and the next one goes on from the state"
+	case act.Kind == ActCordon || act.Kind == ActEvict:
+		return "; this agent runs on it, and its own pod goes too unless a DaemonSet made it: where no other node takes that pod, nothing goes on before kubectl uncordon " + act.Node
 	}
-	return "; this agent runs on it and goes away with it, and the next one goes on from the state"
+	return ""
 }
 
 // step notes the step that an operation is at.
