@@ -62,6 +62,35 @@ func TestAServerInTheBucketsPlaceFillsNoMemory(t *testing.T) {
 	}
 }
 
+func TestAServerThatListsFromTheBeginningAgainIsNotTakenForTheEndOfTheList(t *testing.T) {
+	var page strings.Builder
+	page.WriteString(`<?xml version="1.0"?><ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>`)
+	for n := range listPageSize {
+		page.WriteString("<Contents><Key>" + auditKey("prod", uint64(n+1)) + "</Key><Size>1</Size></Contents>")
+	}
+	page.WriteString(`</ListBucketResult>`)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page.String()) }))
+	defer server.Close()
+	store, err := OpenS3(t.Context(), S3Config{Bucket: "state", Endpoint: server.URL, Credentials: &S3Credentials{AccessKeyID: "a-key-of-the-test", SecretAccessKey: "a-secret-of-the-test"}})
+	require.NoError(t, err)
+	defer store.Close()
+	for name, after := range map[string]string{"from the beginning": "", "after one that it lists": auditKey("prod", listPageSize)} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newestAfter(t, store, after)
+			require.ErrorContains(t, err, "start-after")
+		})
+	}
+}
+
+func newestAfter(t *testing.T, store Store, after string) (newest string, err error) {
+	t.Helper()
+	err = store.List(t.Context(), auditPrefix("prod"), after, func(info ObjectInfo) error {
+		newest = info.Key
+		return nil
+	})
+	return newest, err
+}
+
 // answering answers each request with the same.
 type answering struct {
 	status       int

@@ -274,7 +274,14 @@ func (s *s3Store) listPage(ctx context.Context, prefix, after string) (page []Ob
 			break
 		}
 	}
-	return page, last, seen == listPageSize && last > after, ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return nil, "", false, err
+	}
+	more = seen == listPageSize
+	if more && last <= after { // else what comes later would count as not there
+		return nil, "", false, errors.New("the store lists from the beginning again what comes after a key (start-after), so its list can't be read to the end")
+	}
+	return page, last, more, nil
 }
 
 // eachInOrder calls fn in the order of the keys.
