@@ -19,6 +19,9 @@ import (
 // largestOperation bounds what is read of an operation's file that can't be one: its digest stands in the state all the same.
 const largestOperation = 64 << 10
 
+// inboxFull: what isn't read can't be told from what is gone.
+const inboxFull = "the inbox holds more files than are read, and only those that were put there last are; take old ones away"
+
 // operationFiles are the operation files of one cluster at one commit.
 type operationFiles struct {
 	commit string
@@ -47,6 +50,8 @@ type inboxFiles struct {
 	rings   uint64
 	files   []Submitted
 	problem string
+	// more: it holds more files than are read.
+	more bool
 	// away: the store couldn't be reached when it was read last.
 	away bool
 }
@@ -72,13 +77,15 @@ func (w *worker) operations(ctx context.Context, desired Cluster, state *statefi
 	ops.Files = slices.Concat(w.opFiles.files, w.inbox.files)
 	if w.inbox.problem != "" {
 		ops.Stale = nameOr(ops.Stale, w.inbox.problem)
+	} else if w.inbox.more {
+		ops.Stale = nameOr(ops.Stale, inboxFull)
 	}
 	for _, op := range state.Operations {
 		if op.Phase != statefile.OperationPending {
 			continue
 		}
 		if op.Source == sourceInbox {
-			ops.Gone[placed(op.Source, op.File)] = w.inbox.problem == "" && !slices.ContainsFunc(w.inbox.files, func(s Submitted) bool { return s.shown() == op.File })
+			ops.Gone[placed(op.Source, op.File)] = w.inbox.problem == "" && !w.inbox.more && !slices.ContainsFunc(w.inbox.files, func(s Submitted) bool { return s.shown() == op.File })
 		} else if _, err := fs.Stat(head.Tree, op.File); errors.Is(err, fs.ErrNotExist) {
 			// A name that acts on terminals stands cleaned in the state.
 			ops.Gone[placed(op.Source, op.File)] = !slices.ContainsFunc(w.opFiles.files, func(s Submitted) bool { return s.shown() == op.File })
@@ -202,10 +209,12 @@ func (w *worker) readInbox(ctx context.Context, state *statefile.State, gitProbl
 	if err != nil {
 		return
 	}
-	if more {
-		w.tell("inbox full", "yes", func() { w.log.Warn("the inbox holds more files than are read; take old ones away", "read", len(files)) })
-	}
-	w.inbox.files = nil
+	w.tell("inbox full", fmt.Sprint(more), func() {
+		if more {
+			w.log.Warn(inboxFull, "read", len(files))
+		}
+	})
+	w.inbox.files, w.inbox.more = nil, more
 	for _, file := range files {
 		if file.Problem != "" {
 			w.tell("inbox "+file.Key, file.Problem, func() { w.log.Warn("a file of the inbox is passed over", "file", file.Key, "problem", file.Problem) })

@@ -116,6 +116,23 @@ func TestAnInboxIsListedWhenSomebodyRang(t *testing.T) {
 	require.Len(t, f.worker().inbox.files, 2)
 }
 
+func TestAFileOfAFullInboxThatWasNotReadIsNotTakenForOneThatIsGone(t *testing.T) {
+	f := newRestingFleet(t)
+	w := f.worker()
+	full := true
+	w.agent.config.Inbox = func(context.Context, string) ([]statefile.InboxFile, bool, error) { return nil, full, nil }
+	head, _ := w.agent.head()
+	op := &statefile.OperationState{Name: "reboot", Phase: statefile.OperationPending, Source: sourceInbox, File: statefile.InboxKey("c-0", "reboot")}
+	state := &statefile.State{Operations: []*statefile.OperationState{op}}
+	known := w.operations(t.Context(), w.good.cluster("c-0"), state, head, "")
+	require.False(t, known.Gone[placed(op.Source, op.File)])
+	require.Contains(t, known.Stale, "more files than are read", "what a lost state is to skip is not known either")
+	full = false
+	known = w.operations(t.Context(), w.good.cluster("c-0"), state, head, "")
+	require.True(t, known.Gone[placed(op.Source, op.File)])
+	require.Empty(t, known.Stale)
+}
+
 func TestAnInboxIsListedOftenWhileGitCannotBeRead(t *testing.T) {
 	f := newRestingFleet(t)
 	f.agent.gitProblem = "the server is away"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -12,6 +13,8 @@ import (
 const (
 	// inboxMost bounds the files that are read of an inbox: who can write the bucket must not keep the agent busy with it.
 	inboxMost = 500
+	// inboxListed bounds the names that are looked at for those: ten pages of a listing.
+	inboxListed = 10_000
 	// inboxLargest bounds a file that is read, and a signature, in bytes: all of an inbox is in memory at once. Operations have a smaller
 	// bound of their own, with its reason.
 	inboxLargest = 64 << 10
@@ -75,13 +78,13 @@ func putOnce(ctx context.Context, store Store, key string, data []byte) error {
 	return nil
 }
 
-// ReadInbox gives the files in the inbox of a cluster, sorted by name: the first 500, and whether there are more. A signature
-// without its file is passed over.
+// ReadInbox gives the files in the inbox of a cluster, sorted by name: the 500 that were put there last, and whether there are more. Nobody
+// takes old ones away but people, and what was put there just now must not wait for them. A signature without its file is passed over.
 func ReadInbox(ctx context.Context, store Store, cluster string) (files []InboxFile, more bool, err error) {
 	sizes := map[string]int64{}
 	seen := 0
 	err = store.List(ctx, inboxPrefix(cluster), "", func(info ObjectInfo) error {
-		if seen++; seen > 4*inboxMost {
+		if seen++; seen > inboxListed {
 			more = true
 			return errEnough
 		}
@@ -90,18 +93,18 @@ func ReadInbox(ctx context.Context, store Store, cluster string) (files []InboxF
 			return nil
 		}
 		sizes[info.Key] = info.Size
-		if !isFile {
-			return nil
+		if isFile {
+			files = append(files, InboxFile{Name: name, Key: info.Key, Modified: info.Modified})
 		}
-		if len(files) == inboxMost {
-			more = true
-			return errEnough
-		}
-		files = append(files, InboxFile{Name: name, Key: info.Key})
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, false, fmt.Errorf("listing the inbox of %s: %w", cluster, err)
+	}
+	if len(files) > inboxMost {
+		slices.SortStableFunc(files, func(a, b InboxFile) int { return b.Modified.Compare(a.Modified) })
+		files, more = files[:inboxMost], true
+		slices.SortFunc(files, func(a, b InboxFile) int { return strings.Compare(a.Key, b.Key) })
 	}
 	kept := files[:0]
 	for _, file := range files {

@@ -70,14 +70,17 @@ func (s *stopping) Put(ctx context.Context, key string, data []byte, cond statef
 
 func TestWhoCanWriteTheBucketCannotKeepTheAgentReading(t *testing.T) {
 	ctx, store := context.Background(), storetest.NewMemory()
-	for n := range 600 {
-		_, err := store.Put(ctx, fmt.Sprintf("prod/inbox/f%04d.yaml", n), []byte("x"), statefile.If{})
+	put := func(key, data string) {
+		_, err := store.Put(ctx, key, []byte(data), statefile.If{})
 		require.NoError(t, err)
 	}
-	_, err := store.Put(ctx, "prod/inbox/a-large.yaml", []byte(strings.Repeat("x", 300<<10)), statefile.If{})
-	require.NoError(t, err)
-	_, err = store.Put(ctx, "prod/inbox/deep/er.yaml", []byte("x"), statefile.If{})
-	require.NoError(t, err)
+	put("prod/inbox/y-oldest.yaml", "x")
+	for n := range 600 {
+		put(fmt.Sprintf("prod/inbox/f%04d.yaml", n), "x")
+	}
+	put("prod/inbox/a-large.yaml", strings.Repeat("x", 300<<10))
+	put("prod/inbox/deep/er.yaml", "x")
+	require.NoError(t, statefile.PutInbox(ctx, store, "prod", "z-newest", []byte("file"), []byte("signature")))
 	files, more, err := statefile.ReadInbox(ctx, store, "prod")
 	require.NoError(t, err)
 	require.True(t, more)
@@ -86,6 +89,9 @@ func TestWhoCanWriteTheBucketCannotKeepTheAgentReading(t *testing.T) {
 	require.Contains(t, files[0].Problem, "at most")
 	require.Empty(t, files[0].Data)
 	require.Empty(t, files[1].Signature)
+	require.Equal(t, "f0599", files[498].Name, "what is left out is what was put there first")
+	require.Equal(t, "z-newest", files[499].Name)
+	require.Equal(t, "signature", string(files[499].Signature))
 }
 
 // One object that nobody can read keeps nobody from reading the others, and no more is held in memory than is of use.
