@@ -138,6 +138,27 @@ func TestAStateWithNothingWhereAnEntryShouldBeIsNoState(t *testing.T) {
 	}
 }
 
+func TestAStateThatWouldGrowInMemoryIsReadWithItsSealOnly(t *testing.T) {
+	for name, part := range map[string]string{
+		"empty operations": `"operations":[` + strings.TrimSuffix(strings.Repeat("{},", 100_000), ",") + `]`,
+		"empty findings":   `"ready":{"status":false,"reason":""},"revision":{"notYet":[` + strings.TrimSuffix(strings.Repeat(`"",`, 1_100_000), ",") + `]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := storetest.NewMemory()
+			data, err := statefile.EncodeRecord(testSealer(t), "prod/state.json", 5, statefile.NewNonce(), []byte(`{"schemaVersion":1,`+
+				`"cluster":{"name":"prod","id":"","bundleFingerprint":""},"writer":{"id":"x","epoch":1},`+part+`}`))
+			require.NoError(t, err)
+			store.Tamper("prod/state.json", data)
+			_, err = open(t, store, "first").Load(t.Context())
+			require.NoError(t, err, "who holds the bundle is believed")
+			unsealed, err := statefile.OpenCluster(store, statefile.Options{Name: "prod"})
+			require.NoError(t, err)
+			_, err = unsealed.Load(t.Context())
+			require.ErrorContains(t, err, "not read without its seal")
+		})
+	}
+}
+
 func TestNamesThatAreNoClustersHaveNoState(t *testing.T) {
 	for _, name := range []string{"", "leases", "Prod", "a/b", "..", "a.b", "-a", strings.Repeat("a", 64)} {
 		_, err := statefile.OpenCluster(storetest.NewMemory(), statefile.Options{Name: name})
