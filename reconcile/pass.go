@@ -368,12 +368,9 @@ func (w *worker) look(ctx context.Context, desired Cluster, targets []talos.Targ
 	}
 	in.Seen, in.Now = map[string]Seen{}, w.agent.clock.Now()
 	for name, o := range seen {
-		s := Seen{Observation: o}
-		if m := desired.Machine(name); m != nil && o.Mode != talos.ModeUnknown && m.Spec.Approved {
-			s.Config = w.compare.View(m, o)
-			if s.Config.Problem != "" {
-				s.Config.Problem = w.agent.scrubber.Text(s.Config.Problem)
-			}
+		s := w.compare.seen(desired.Machine(name), o)
+		if s.Config.Problem != "" {
+			s.Config.Problem = w.agent.scrubber.Text(s.Config.Problem)
 		}
 		in.Seen[name] = s
 	}

@@ -64,6 +64,9 @@ func refuseRemove(s situation) (refuse, wait string) {
 		return fmt.Sprintf("%s gives no answer, so it can't be wiped; bring it up, or sign a removal with gone: true if it is off for good", r.name), ""
 	case !node.Gone && r.seen.Mode == talos.ModeConfigured && r.seen.BootID == "":
 		return fmt.Sprintf("the boot ID of %s could not be read: %s", r.name, nameOr(r.seen.Problem, "no reason given")), ""
+	case !node.Gone && r.seen.Mode == talos.ModeConfigured && r.seen.Config.Active == "" && r.seen.Active == nil:
+		return fmt.Sprintf("the config that %s runs could not be read (%s), so whether it bears the mark of another Ichor's state is not known", r.name,
+			nameOr(r.seen.Problem, "no reason given")), ""
 	case !node.Gone && r.seen.Mode == talos.ModeConfigured && !marked(s.in, memory, r.seen.Config.Owner):
 		return fmt.Sprintf("%s bears the mark of another Ichor's state, and is never touched", r.name), ""
 	}

@@ -118,6 +118,15 @@ func (c *Comparer) Render(m *schema.TalosMachine, active config.Provider, marked
 	return result.config, result.err
 }
 
+// seen is what is known of a machine by a look at it. One that isn't approved, or that Git doesn't have any more (m is nil), is compared with nothing,
+// and may be removed all the same: whose it is counts.
+func (c *Comparer) seen(m *schema.TalosMachine, o talos.Observation) Seen {
+	if m == nil || o.Mode == talos.ModeUnknown || !m.Spec.Approved {
+		return Seen{Observation: o, Config: ConfigView{Owner: talos.StateAnnotationOf(o.Active)}}
+	}
+	return Seen{Observation: o, Config: c.View(m, o)}
+}
+
 // View compares a machine with what it should run.
 func (c *Comparer) View(m *schema.TalosMachine, o talos.Observation) ConfigView {
 	var v ConfigView

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"ichor.maesh.dev/schema"
+	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
 
@@ -81,4 +82,43 @@ func TestOnlyWhatACommitTouchesIsRenderedAgain(t *testing.T) {
 			require.NotSame(t, was[name], config)
 		}
 	})
+}
+
+// TestTheMarkOfAnotherIchorIsReadOnEveryMachine: a machine that isn't approved, or that Git doesn't have any more, is compared with nothing, and a
+// signed removal would wipe it all the same.
+func TestTheMarkOfAnotherIchorIsReadOnEveryMachine(t *testing.T) {
+	bundle := newBundle(t)
+	tree := fstest.MapFS{"prod/secrets.age": {}}
+	for name, text := range map[string]string{"cluster.yaml": benchCluster("prod", schema.ClusterID(bundle.ClusterID()), 1), "cp-3.yaml": benchMachine("prod", "cp-3", "controlplane", "10.0.0.13", 3)} {
+		tree["prod/"+name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	fleet, problems := schema.Load(tree, []string{"."})
+	require.Empty(t, problems)
+	m := fleet.MachinesOf("prod")[0]
+	rendered, err := NewComparer(fleet, fleet.Cluster("prod"), bundle, nil, "another").Render(m, nil, true)
+	require.NoError(t, err)
+	comparer := NewComparer(fleet, fleet.Cluster("prod"), bundle, nil, "mine")
+	unapproved := *m
+	unapproved.Spec.Approved = false
+	for name, in := range map[string]*schema.TalosMachine{"not in Git": nil, "not approved": &unapproved} {
+		t.Run(name, func(t *testing.T) {
+			s := restorable()
+			s.in.Mark = "mine"
+			o := s.in.Seen["cp-3"].Observation
+			o.Active = rendered.Config
+			s.in.Seen["cp-3"] = comparer.seen(in, o)
+			s.spec = schema.OperationSpec{Node: &schema.NodeOperation{MachineRef: schema.MachineRef{Name: "cp-3", UUID: "uuid-cp-3"}, Action: schema.ActionRemove, Confirm: "cp-3"}}
+			why, _ := refuseRemove(s)
+			require.Contains(t, why, "cp-3 bears the mark of another Ichor's state")
+			o.Active = nil
+			s.in.Seen["cp-3"] = comparer.seen(in, o)
+			why, _ = refuseRemove(s)
+			require.Contains(t, why, "so whether it bears the mark of another Ichor's state is not known")
+			o.Active = rendered.Config
+			s.in.Seen["cp-3"] = comparer.seen(in, o)
+			refusal := s.checkTarget(&statefile.OperationState{Phase: statefile.OperationPending}, s.spec)
+			require.NotNil(t, refusal)
+			require.Equal(t, refusedTargetNotManaged, refusal.Reason)
+		})
+	}
 }
