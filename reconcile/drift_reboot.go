@@ -69,7 +69,7 @@ func (f *roller) mayNotRebootYet(m *schema.TalosMachine) string {
 	case schema.RebootsManual:
 		return fmt.Sprintf("reboot it with ichor run-op node reboot %s", name)
 	case schema.RebootsWindow:
-		if open, next := windowOpen(policy.Windows, f.next.Time(f.in.Now)); !open {
+		if open, next := f.in.windowOpen(f.next); !open {
 			return fmt.Sprintf("it is rebooted once a window opens (%s)", next)
 		}
 	}
@@ -85,6 +85,20 @@ func (f *roller) mayNotRebootYet(m *schema.TalosMachine) string {
 		}
 	}
 	return ""
+}
+
+// windowOpen says whether a window is open by this machine's clock and by that of who wrote the state last: where one of them is wrong, a machine
+// is not rebooted in the middle of the day.
+func (in *Input) windowOpen(s *statefile.State) (open bool, next string) {
+	windows := in.Cluster.Object.Spec.Rollout.Windows
+	if behind := s.Latest.Sub(in.Now); behind > mostBehind {
+		return false, fmt.Sprintf("whether one is open is not known: the state was written at %s by some clock, and this machine's is %s behind that; correct the clock, or if that "+
+			"other one was ahead, ichor state accept %s goes on from this one's time", s.Latest.UTC().Format(time.RFC3339), behind.Round(time.Second), in.Cluster.Name())
+	}
+	if open, next = windowOpen(windows, in.Now); !open {
+		return false, next
+	}
+	return windowOpen(windows, s.Time(in.Now))
 }
 
 // windowOpen says whether one of the windows is open, and when the next one opens. A schedule that doesn't parse opens none.

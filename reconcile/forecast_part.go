@@ -109,7 +109,7 @@ func (f *foretelling) standsBy(m *schema.TalosMachine, window bool) (waits, inLi
 }
 
 func (f *foretelling) windowOpen() bool {
-	open, _ := windowOpen(f.in.Cluster.Object.Spec.Rollout.Windows, f.in.State.Time(f.in.Now))
+	open, _ := f.in.windowOpen(f.in.State)
 	return open
 }
 

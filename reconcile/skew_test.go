@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"ichor.maesh.dev/schema"
 	"ichor.maesh.dev/statefile"
 	"ichor.maesh.dev/talos"
 )
@@ -70,5 +71,31 @@ func TestACallThatOnlyALostEtcdCouldSettleSaysTheWayOut(t *testing.T) {
 		got, say := resolve(s.in, next, s.etcd)
 		require.Equal(t, resolveWait, got)
 		require.Contains(t, say, "ichor restore --recover-cluster")
+	}
+}
+
+// TestAWindowIsOpenByBothClocks: a state that was written by a clock that was ahead stood still in a window of the night until the day had caught
+// up with it, and machines were rebooted for hours outside of it.
+func TestAWindowIsOpenByBothClocks(t *testing.T) {
+	night := time.Date(2026, 11, 30, 2, 30, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		now, latest time.Time
+		open        bool
+		says        string
+	}{
+		"both in it":                      {night, night.Add(-time.Minute), true, ""},
+		"both out of it":                  {night.Add(10 * time.Hour), night, false, "the next at 2026-12-01 02:00Z"},
+		"a writer was ahead, in a window": {night.Add(-10 * time.Hour), night, false, "this machine's is 10h0m0s behind that"},
+		"a writer was ahead, out of it":   {night, night.Add(10 * time.Hour), false, "ichor state accept prod"},
+		"a writer was ahead by a little":  {night.Add(-31 * time.Minute), night, false, "the next at 2026-11-30 02:00Z"},
+		"it was set back a little":        {night.Add(20 * time.Minute), night.Add(40 * time.Minute), false, "the next at 2026-12-01 02:00Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := restorable().in
+			in.Now, in.Cluster.Object.Spec.Rollout.Windows = test.now, []schema.Window{{Schedule: "0 2 * * *", Duration: schema.Duration(time.Hour)}}
+			open, next := in.windowOpen(&statefile.State{Latest: test.latest})
+			require.Equal(t, test.open, open)
+			require.Contains(t, next, test.says)
+		})
 	}
 }
