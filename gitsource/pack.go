@@ -277,7 +277,10 @@ func sweepPacks(repository string) {
 }
 
 // countPacks tells how many packs the clone is made of.
-func countPacks(repository string) int {
+func countPacks(repository string) int { return len(packsOf(repository)) }
+
+// packsOf names the indexes of the packs that a clone is made of.
+func packsOf(repository string) []string {
 	packs, _ := filepath.Glob(filepath.Join(repository, "objects", "pack", "pack-*.idx"))
-	return len(packs)
+	return packs
 }

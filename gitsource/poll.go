@@ -66,10 +66,19 @@ func (p *poll) run(parent context.Context) (*Revision, error) {
 	if revision := s.unmoved(tip); revision != nil {
 		return revision, nil
 	}
+	if again := s.refusedBefore(tip); again != nil {
+		return nil, again
+	}
+	before := packsOf(s.clonePath())
 	if err := p.obtain(ctx, tip); err != nil {
 		return nil, err
 	}
 	revision, err := p.accept(ctx, tip)
+	var rewound *RewoundError
+	if errors.As(err, &rewound) && !p.cloned {
+		s.refused = *rewound
+		return nil, errors.Join(err, s.dropPacks(before))
+	}
 	var broken *brokenCacheError
 	if errors.As(err, &broken) && !p.cloned {
 		if err := p.clone(ctx, tip); err != nil {
@@ -100,6 +109,31 @@ func (p *poll) compact(ctx context.Context, tip plumbing.Hash) {
 		}
 	}
 	_ = p.clone(ctx, tip)
+}
+
+// refusedBefore says that a tip was refused before as one that rewinds history, and still is.
+func (s *Source) refusedBefore(tip plumbing.Hash) error {
+	s.mu.Lock()
+	seen := s.record.Seen
+	s.mu.Unlock()
+	if again := s.refused; again.Tip == tip.String() && again.Seen == seen && s.store.usable() {
+		return &again
+	}
+	return nil
+}
+
+// dropPacks removes the packs that came since. What a refused tip brought is of no use, and who can push could fill the disk with one such
+// tip after the other.
+func (s *Source) dropPacks(before []string) error {
+	return s.store.replace(func() error {
+		var failed error
+		for _, index := range packsOf(s.clonePath()) {
+			if !slices.Contains(before, index) {
+				failed = errors.Join(failed, os.Remove(index), os.Remove(strings.TrimSuffix(index, ".idx")+".pack"))
+			}
+		}
+		return failed
+	})
 }
 
 // unmoved gives the current revision if the branch still stands there and the clone can be read.

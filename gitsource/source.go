@@ -36,6 +36,8 @@ type Source struct {
 	rewound bool
 	// lost is a commit that was seen and that the server no longer sends: no use in cloning for it again.
 	lost string
+	// refused is the tip that was last refused because it rewinds history.
+	refused RewoundError
 	// maxPacks is how many packs the clone may grow to, one a fetch, before it is made anew as one.
 	maxPacks int
 

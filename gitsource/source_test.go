@@ -1,6 +1,7 @@
 package gitsource_test
 
 import (
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -192,6 +193,34 @@ func TestBranchAndPaths(t *testing.T) {
 		_, err := s.Poll(t.Context())
 		requireReason(t, err, gitsource.ReasonPath)
 	})
+}
+
+// Who can push can push one rewritten branch after the other: what each of them brings must not stay.
+func TestWhatARefusedRewindBringsTakesNoRoomAndIsFetchedOnce(t *testing.T) {
+	r := gittest.New(t)
+	r.Commit(gittest.Files{"f": "1"})
+	cache := t.TempDir()
+	s := open(t, gitsource.Config{URL: r.URL(), Cache: cache})
+	first := poll(t, s)
+	packs := func() []string {
+		list, err := filepath.Glob(filepath.Join(cache, "clone.git", "objects", "pack", "*"))
+		require.NoError(t, err)
+		return list
+	}
+	kept := packs()
+	var rewound *gitsource.RewoundError
+	for n := range 3 {
+		r.RawTree(gittest.RawEntry("100644", fmt.Sprint("garbage", n), r.Blob(fmt.Sprint("rewritten ", n))))
+		for range 3 {
+			_, err := s.Poll(t.Context())
+			require.ErrorAs(t, err, &rewound)
+			require.Equal(t, kept, packs())
+		}
+		require.Equal(t, int64(2+n), s.Stats().Fetches, "it is fetched once")
+	}
+	require.Equal(t, "1", read(t, first, "f"), "and what was there can be read")
+	mended := r.Write(gittest.Commit{Parents: []string{first.Commit}, Files: gittest.Files{"f": "2"}})
+	require.Equal(t, mended, poll(t, s).Commit)
 }
 
 func TestRewoundHistory(t *testing.T) {
