@@ -23,6 +23,10 @@ func installDisk(m *schema.TalosMachine, wanted config.Provider, disks []talos.D
 	if problem != "" {
 		return "", problem
 	}
+	if on, left := earlierTalos(disks); left != "" {
+		return found[0].Path, fmt.Sprintf("%s is that of an earlier Talos, which starts again without an installation and keeps what its partition %s holds, another cluster's etcd it may "+
+			"be, whatever spec.install.wipe says; wipe %s first", on, left, on)
+	}
 	wipe := m.Spec.Install != nil && m.Spec.Install.Wipe
 	for _, disk := range found {
 		if disk.ReadOnly {
@@ -34,6 +38,33 @@ func installDisk(m *schema.TalosMachine, wanted config.Provider, disks []talos.D
 		}
 	}
 	return found[0].Path, ""
+}
+
+// earlierTalos finds a Talos that is installed, which META shows it, and a partition of it with data that would be there again. Empty: there is none,
+// or what is left of it holds nothing.
+func earlierTalos(disks []talos.Disk) (on, left string) {
+	for _, disk := range disks {
+		for _, content := range disk.Contents {
+			switch label, holds := partitionOf(content); {
+			case label == "META":
+				on = disk.Path
+			case holds && (label == "EPHEMERAL" || label == "ETCD"):
+				left = label
+			}
+		}
+	}
+	if on == "" {
+		return "", ""
+	}
+	return on, left
+}
+
+// partitionOf reads what was found on a disk: the label of a partition, empty for anything else, and whether something is on it.
+func partitionOf(content string) (label string, holds bool) {
+	if words := strings.Fields(content); len(words) > 1 && words[0] == "partition" {
+		return words[1], len(words) > 2
+	}
+	return "", false
 }
 
 // matchingDisks gives the disk named by the config, or all that its selector matches: Talos takes the first of these, in an

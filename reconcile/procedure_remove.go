@@ -425,9 +425,7 @@ func (s situation) goodbye(r removed) string {
 // etcdLeftOn names a disk of a machine in maintenance mode on which etcd has a partition of its own; empty where none is seen.
 func etcdLeftOn(seen Seen) string {
 	for _, disk := range seen.Disks {
-		if slices.ContainsFunc(disk.Contents, func(content string) bool {
-			return content == "partition ETCD" || strings.HasPrefix(content, "partition ETCD ")
-		}) {
+		if slices.ContainsFunc(disk.Contents, func(content string) bool { label, _ := partitionOf(content); return label == "ETCD" }) {
 			return disk.Path
 		}
 	}
