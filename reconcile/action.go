@@ -157,7 +157,11 @@ type Plan struct {
 }
 
 // Beginning is an operation whose audit/once object is to be made.
-type Beginning struct{ Name, Digest, Nonce string }
+type Beginning struct {
+	Name, Digest, Nonce string
+	// Pause is how often the operation has paused.
+	Pause int
+}
 
 // ResolvedIntent is an intent whose end was seen.
 type ResolvedIntent struct {

@@ -35,6 +35,7 @@ const (
 	refusedSignersUnread     operation.Reason = "SignersUnreadable"
 	refusedNotYet            operation.Reason = "NotYet"
 	refusedAlreadyRan        operation.Reason = "AlreadyRan"
+	refusedCannotBegin       operation.Reason = "CannotBegin"
 	refusedTargetUnknown     operation.Reason = "TargetUnknown"
 	refusedTargetDiffers     operation.Reason = "TargetDiffers"
 	refusedTargetNotApproved operation.Reason = "TargetNotApproved"

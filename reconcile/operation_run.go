@@ -253,6 +253,15 @@ func (d *decision) beginOnce(op *statefile.OperationState, spec schema.Operation
 		d.refuseAccepted(op, refusedAlreadyRan, ops.Taken[op.Digest])
 		return false
 	}
+	if why := ops.Unbegun[unbegun(op.Digest, op.Pause)]; why != "" {
+		// It would stand there as begun, and nothing else would be done to the cluster, for as long as the store says so.
+		if isControl(spec.Kind) {
+			d.refuseAccepted(op, refusedCannotBegin, why+"; mend that, and write a new one")
+		} else {
+			d.pause(op, "nothing was done: "+why+"; mend that, and resume this operation")
+		}
+		return false
+	}
 	if proc, is := procedureFor(spec); is {
 		why, wait := proc.refuse(d.situation(op, spec))
 		switch {
@@ -266,7 +275,7 @@ func (d *decision) beginOnce(op *statefile.OperationState, spec schema.Operation
 			return false
 		}
 	}
-	d.plan.Begin = append(d.plan.Begin, Beginning{Name: op.Name, Digest: op.Digest, Nonce: op.OnceNonce})
+	d.plan.Begin = append(d.plan.Begin, Beginning{Name: op.Name, Digest: op.Digest, Nonce: op.OnceNonce, Pause: op.Pause})
 	d.plan.Busy = true
 	return false
 }

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"time"
@@ -44,9 +45,14 @@ type Operations struct {
 	// that can't be had. Judged are those of which it verified the signature: what the state says of that may be somebody else's word.
 	Begun, Taken map[string]string
 	Judged       map[string]bool
+	// Unbegun is why the audit/once object can't be made, where waiting doesn't help, by unbegun.
+	Unbegun map[string]string
 	// Refused are verdicts to which this process came before, by Submitted.key: about the same bytes, against the same Signers.
 	Refused map[string]*operation.Refusal
 }
+
+// unbegun names an operation that could not begin, until it is resumed.
+func unbegun(digest string, pause int) string { return fmt.Sprint(digest, " ", pause) }
 
 // Submitted is an operation file as it was found.
 type Submitted struct {

@@ -60,7 +60,7 @@ type inboxFiles struct {
 func (w *worker) operations(ctx context.Context, desired Cluster, state *statefile.State, head *gitsource.Revision, gitProblem string) *Operations {
 	config := w.agent.config
 	ops := &Operations{Commit: head.Commit, Stale: gitProblem, Nonce: statefile.NewNonce(), Gone: map[string]bool{}, RunExisting: map[string]bool{},
-		Begun: w.begun, Taken: w.taken, Judged: w.judged}
+		Begun: w.begun, Taken: w.taken, Judged: w.judged, Unbegun: w.unbegun}
 	for _, name := range config.RunExisting {
 		ops.RunExisting[name] = true
 	}
@@ -241,6 +241,8 @@ func (w *worker) beginOperations(ctx context.Context, plan Plan) (settled bool, 
 			w.taken[b.Digest] = before.Error()
 		case errors.Is(err, statefile.ErrOtherWriter), errors.Is(err, statefile.ErrNotWriter):
 			return false, w.fenced(err)
+		case errors.Is(err, statefile.ErrPermission), errors.Is(err, statefile.ErrNewerSchema):
+			w.unbegun[unbegun(b.Digest, b.Pause)] = w.agent.scrubber.Text(fmt.Sprintf("the operation %s can't begin: %v", b.Name, err))
 		default:
 			return false, trouble("StateUnavailable", "the operation %s can't begin: %w", b.Name, err)
 		}

@@ -146,12 +146,15 @@ func TestAnInboxIsListedOftenWhileGitCannotBeRead(t *testing.T) {
 	require.Equal(t, listed+3, f.listed)
 }
 
-// withoutOnce is a store in which no operation can begin.
-type withoutOnce struct{ statefile.Store }
+// withoutOnce is a store in which no operation can begin, for a reason.
+type withoutOnce struct {
+	statefile.Store
+	why error
+}
 
 func (s withoutOnce) Put(ctx context.Context, key string, data []byte, cond statefile.If) (string, error) {
 	if strings.Contains(key, "/audit/once/") {
-		return "", fmt.Errorf("put %s: %w", key, statefile.ErrUnavailable)
+		return "", fmt.Errorf("put %s: %w", key, s.why)
 	}
 	return s.Store.Put(ctx, key, data, cond)
 }
@@ -159,7 +162,7 @@ func (s withoutOnce) Put(ctx context.Context, key string, data []byte, cond stat
 func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
 	ctx, alice := t.Context(), newSigner(t)
 	signers := signersOf(t, alice.line("alice", `namespaces="ichor-operation@c-0"`))
-	var store statefile.Store = withoutOnce{storetest.NewMemory()}
+	var store statefile.Store = withoutOnce{storetest.NewMemory(), statefile.ErrUnavailable}
 	now := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	world := newSettledWorld(t, 1, 4, statefile.LocationHash(store))
 	f := world.newAgent(t, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: now, Clocks: statefile.SystemClocks(),
@@ -185,4 +188,35 @@ func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
 	}
 	state, _ := w.state.Known()
 	require.Fail(t, "it begins", "%+v", operationNamed(state, "reboot-w-3"))
+}
+
+func TestWhatMayNotBeginIsPausedAndKeepsNothingElseWaiting(t *testing.T) {
+	ctx, alice := t.Context(), newSigner(t)
+	signers := signersOf(t, alice.line("alice", `namespaces="ichor-operation@c-0"`))
+	var store statefile.Store = withoutOnce{storetest.NewMemory(), statefile.ErrPermission}
+	now := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
+	world := newSettledWorld(t, 1, 4, statefile.LocationHash(store))
+	f := world.newAgent(t, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: now, Clocks: statefile.SystemClocks(),
+		Signers: func() (*operation.AllowedSigners, error) { return signers, nil },
+		Inbox: func(ctx context.Context, cluster string) ([]statefile.InboxFile, bool, error) {
+			return statefile.ReadInbox(ctx, store, cluster)
+		}})
+	f.settle(t, ctx)
+	f.passes(ctx) // what is there by then is skipped, for nobody knows this cluster's past
+	bundle := world.bundles["c-0"]
+	text := operationText("reboot-w-3", schema.ClusterID(bundle.ClusterID()), now.Now(), time.Hour, nodeBody("w-3", world.nodes[bundle.ClusterID()].seen["w-3"].UUID, "reboot"))
+	text = strings.Replace(text, "name: prod", "name: c-0", 1)
+	require.NoError(t, statefile.PutInbox(ctx, store, "c-0", "reboot-w-3", []byte(text), alice.sign(text, "ichor-operation@c-0")))
+	now.Step(time.Hour - time.Minute)
+	w := f.agent.current()[0]
+	for range 10 {
+		_, err := w.pass(ctx)
+		require.NoError(t, err)
+	}
+	state, _ := w.state.Known()
+	op := operationNamed(state, "reboot-w-3")
+	require.Equal(t, statefile.OperationPaused, op.Phase, op.Message)
+	require.Contains(t, op.FailureReason, "nothing was done")
+	require.Contains(t, op.FailureReason, statefile.ErrPermission.Error())
+	require.Nil(t, state.Lock)
 }

@@ -67,6 +67,7 @@ type worker struct {
 	inbox        inboxFiles
 	begun, taken map[string]string
 	judged       map[string]bool
+	unbegun      map[string]string
 	refused      refusals
 
 	// keeper keeps the cluster's backups, apart from the passes.
@@ -87,7 +88,7 @@ type worker struct {
 
 func newWorker(a *Agent, name string) *worker {
 	return &worker{agent: a, name: name, log: a.log.With("cluster", name), wake: make(chan struct{}, 1), said: map[string]string{},
-		deferred: map[string]deferral{}, begun: map[string]string{}, taken: map[string]string{}, judged: map[string]bool{},
+		deferred: map[string]deferral{}, begun: map[string]string{}, taken: map[string]string{}, judged: map[string]bool{}, unbegun: map[string]string{},
 		last: ClusterReport{Name: name, Blocked: true, Ready: statefile.Condition{Reason: "Starting", Message: "no pass was made yet"}}}
 }
 
