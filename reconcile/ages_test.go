@@ -175,3 +175,36 @@ func TestWhatPeopleAreToldOfLateIsLateByTheClockOfTheProcessThatSawItBegin(t *te
 	in.aged(clock, &knownMoments{}, state)
 	require.Equal(t, time.Hour+time.Minute, s().since())
 }
+
+// TestWhoTakesOverLateLooksForAsLongAsASilenceTakes: the limit of the call is over when it comes, and it has seen nothing of the silence itself.
+func TestWhoTakesOverLateLooksForAsLongAsASilenceTakes(t *testing.T) {
+	timing := DefaultTiming()
+	for kind, silence := range map[ActionKind]time.Duration{ActShutdown: timing.Silent, ActResetMachine: timing.Wiped} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := restorable()
+			s.silence("cp-3")
+			s.in.Kubernetes, s.in.WriterAge = &KubernetesView{}, new(time.Duration)
+			clock, known := &aClock{wall: s.in.Now}, &knownMoments{}
+			state := &statefile.State{Writer: statefile.Writer{ID: "me", Epoch: 2}, Machines: s.next.Machines,
+				Operations: []*statefile.OperationState{{Digest: "d1", Name: "op", Phase: statefile.OperationRunning, SilentSince: clock.wall}},
+				Intent: &statefile.Intent{Action: string(kind), Machine: "cp-3", BootID: "boot", At: clock.wall, Nonce: "n", Writer: statefile.Writer{Epoch: 1}, Operation: "d1",
+					Outcome: statefile.OutcomeOK, Facts: map[string]string{"then": "powers off"}}}
+			clock.set(time.Hour)
+			at := func() resolution {
+				*s.in.WriterAge = clock.passed
+				in := s.in.aged(clock, known, state)
+				result, _ := resolve(in, cloneState(state), viewEtcd(in))
+				return result
+			}
+			require.Equal(t, resolveWait, at())
+			clock.turn(silence - time.Second)
+			require.Equal(t, resolveWait, at())
+			clock.turn(time.Second)
+			require.Equal(t, resolveDone, at())
+			s.in.Kubernetes = &KubernetesView{Problem: "nobody can say whether it is off"}
+			require.Equal(t, resolveWait, at())
+			clock.turn(timing.Patience)
+			require.Equal(t, resolveGiven, at())
+		})
+	}
+}

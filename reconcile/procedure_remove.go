@@ -334,7 +334,7 @@ func (s situation) silent(r removed) (move, bool) {
 	switch {
 	case off:
 		return move{}, true
-	case s.op.Step == stepWipe && s.since() >= s.in.Timing.Wiped+2*s.in.Timing.Return:
+	case s.op.Step == stepWipe && s.since() >= s.in.Timing.Wiped+2*s.in.Timing.Return && s.in.watchedFor(s.in.Timing.Wiped):
 		return s.fail(r.name, fmt.Sprintf("%s was asked to wipe itself, and that it is off is not certain: %s; look at it, and resume this operation once it is off or in "+
 			"maintenance mode", r.name, say)), false
 	}

@@ -122,7 +122,7 @@ func resolveShutdown(in *Input, op *statefile.OperationState, intent statefile.I
 	switch {
 	case off:
 		return ended{result: resolveDone, say: say}
-	case late:
+	case late && in.watchedFor(in.Timing.Silent):
 		return ended{result: resolveGiven, say: say, failure: fmt.Sprintf("%s was asked to shut down, and that it is off is not certain: %s; look at it: once it is off, or "+
 			"is back, resume this operation", name, say)}
 	}
@@ -160,6 +160,12 @@ func goneSilent(in *Input, op *statefile.OperationState, name string, long time.
 		return true, since + ", and it has no Node in Kubernetes"
 	}
 	return true, since + ", and Kubernetes has had no heartbeat of it since"
+}
+
+// watchedFor says whether this process has been at it long enough to have seen a silence of that length: one that takes over after the limit of a
+// call gives nothing up before.
+func (in *Input) watchedFor(silence time.Duration) bool {
+	return in.writerAge(in.State) >= silence+in.Timing.Patience
 }
 
 // onlyControlPlane says whether a machine is the one control plane that its cluster has.

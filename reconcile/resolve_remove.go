@@ -46,7 +46,7 @@ func resolveWipe(in *Input, next *statefile.State, op *statefile.OperationState,
 	if off && intent.Facts["then"] == "powers off" {
 		return ended{result: resolveDone, say: say}
 	}
-	if age >= in.Timing.Wiped+in.Timing.Return {
+	if age >= in.Timing.Wiped+in.Timing.Return && in.watchedFor(in.Timing.Wiped) {
 		return ended{result: resolveGiven, say: say, failure: fmt.Sprintf("%s was asked to wipe itself and has not come back: %s; look at its console, and resume this operation "+
 			"once it is in maintenance mode or off", name, say)}
 	}
