@@ -37,6 +37,8 @@ type Gate struct {
 	BundleID string
 	// Open counts the calls that are under way: a lease is released only when there is none.
 	Open *atomic.Int64
+	// NotSent is told the nonce of each intent whose call was not made; nil: nobody asks.
+	NotSent func(nonce string)
 }
 
 // call is one action with what it is sent with.
@@ -243,6 +245,7 @@ func (g *Gate) intend(ctx context.Context, c call, a attempt) (statefile.Intent,
 		}
 	}
 	if err != nil {
+		g.neverSent(intent)
 		return intent, fmt.Errorf("%s on %s was not begun: writing its intent: %w", c.action.Kind, c.action.Machine, err)
 	}
 	g.Log.Info("begun", "action", c.action.Kind, "machine", c.action.Machine, "why", c.action.Why, "boot", a.boot, "attempt", intent.Attempt)
@@ -302,8 +305,17 @@ func (g *Gate) unsent(ctx context.Context, intent statefile.Intent, why string) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	action := Action{Kind: ActionKind(intent.Action), Machine: intent.Machine}
+	g.neverSent(intent)
 	return errors.Join(fmt.Errorf("%s on %s was not sent: %s", intent.Action, intent.Machine, why),
 		g.outcome(ctx, action, intent, statefile.OutcomeRefused, notSent+why))
+}
+
+// neverSent tells of an intent whose call is not made by this process. It may stand in the state all the same, or come to stand there: a write that
+// was not acknowledged can arrive late.
+func (g *Gate) neverSent(intent statefile.Intent) {
+	if g.NotSent != nil {
+		g.NotSent(intent.Nonce)
+	}
 }
 
 func (g *Gate) outcome(ctx context.Context, action Action, intent statefile.Intent, outcome statefile.Outcome, message string) error {

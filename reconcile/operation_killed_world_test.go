@@ -55,6 +55,8 @@ type world struct {
 	agents, snapshots int
 	// configs says that machines take configs.
 	configs bool
+	// unheard says of which writes of the state the acknowledgement is lost.
+	unheard func(write string) bool
 }
 
 // newWorld lets a script of the transcripts make the machines; the state that it leads to is put into a new store.
@@ -116,6 +118,7 @@ func (w *world) mortal(dies func(string) bool) *mortal {
 			return tappedKubernetes{tap: p, inner: modelKubernetes{w.model}}, nil
 		}})
 	m := &mortal{worker: newWorker(agent, "prod"), world: w, tap: p}
+	p.unheard = w.unheard
 	m.bundle, m.nodes = w.bundle, tappedNodes{tap: p, inner: modelNodes{w.model}}
 	m.state = tappedState{tap: p, inner: w.handle(fmt.Sprintf("agent-%d", w.agents))}
 	return m
@@ -130,6 +133,7 @@ func (m *mortal) once(ctx context.Context) error {
 	age := m.writerAge()
 	in := m.world.story.drive.input()
 	in.State, in.WriterAge = cloneState(state), &age
+	m.settleUnsent(in.State)
 	in.Operations = &Operations{Commit: "c1", Nonce: statefile.NewNonce(), Gone: map[string]bool{}, RunExisting: map[string]bool{}, Signers: m.world.signers,
 		Refused: map[string]*operation.Refusal{}, Files: m.world.files, Begun: m.begun, Taken: m.taken, Judged: m.judged}
 	plan := Decide(in)

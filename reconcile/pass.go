@@ -323,6 +323,7 @@ func (w *worker) decide(ctx context.Context, desired Cluster, state, next *state
 		return Plan{}, Input{}, trouble("IdentityUnusable", "the age identity can't be used: %w", err)
 	}
 	w.renewComparer(desired, identities)
+	w.settleUnsent(next)
 	age := w.writerAge()
 	in := Input{Cluster: desired, State: next, WriterAge: &age, ages: w.known.note(state, w.agent.clocks.Now()), Timing: w.agent.timing, TrustedNetworks: w.agent.trusted, Mark: w.agent.mark,
 		Deferred: w.stillDeferred(), Operations: operations, Restore: w.restoreView(), NodeName: nodeNameIn(w.agent.config.NodeName, w.name),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"ichor.maesh.dev/kube"
 	"ichor.maesh.dev/schema"
@@ -152,5 +153,22 @@ func (w *worker) etcdNow(ctx context.Context, desired Cluster, in Input) etcdVie
 
 func (w *worker) gate() *Gate {
 	return &Gate{Nodes: w.nodes, Kubernetes: w.kube.api, State: w.state, Lease: w.agent.leaseOf(w.name), Clock: w.agent.clock, Clocks: w.agent.clocks,
-		Timing: w.agent.timing, Log: w.log, Scrubber: w.agent.scrubber, BundleID: schema.ClusterID(w.bundle.ClusterID()), Open: &w.agent.open}
+		Timing: w.agent.timing, Log: w.log, Scrubber: w.agent.scrubber, BundleID: schema.ClusterID(w.bundle.ClusterID()), Open: &w.agent.open,
+		NotSent: w.notSent}
+}
+
+// mostNotSent is how many of the calls that were not made are remembered: each is the last one or, where writes arrive late, one shortly before.
+const mostNotSent = 16
+
+func (w *worker) notSent(nonce string) {
+	w.unsent = append(w.unsent, nonce)
+	w.unsent = w.unsent[max(0, len(w.unsent)-mostNotSent):]
+}
+
+// settleUnsent says of an intent that stands without an outcome that its call was not made, where this process knows that: its write was not
+// acknowledged and arrived all the same. Nobody could say so later, and a machine that loses its power meanwhile would seem to have done it.
+func (w *worker) settleUnsent(s *statefile.State) {
+	if i := s.Intent; i != nil && i.Outcome == "" && slices.Contains(w.unsent, i.Nonce) {
+		i.Outcome, i.Message, i.OutcomeAt = statefile.OutcomeRefused, notSent+"writing its intent was not acknowledged in time", stamp(w.agent.clock.Now())
+	}
 }

@@ -109,6 +109,9 @@ func resolveShutdown(in *Input, op *statefile.OperationState, intent statefile.I
 	seen, ok := in.see(name)
 	late := in.age(intent) >= in.Timing.Return
 	switch {
+	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID && intent.Outcome == "" && op.SilentSince.IsZero():
+		return ended{result: resolveGiven, say: "it runs another boot, and nobody saw it off", failure: fmt.Sprintf("%s runs another boot, and whether it was asked to shut down is not "+
+			"known: who was to ask ended over it, and nobody saw it off; look at it, and resume this operation if it was off, else cancel it and sign another", name)}
 	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID:
 		return ended{result: resolveDone, say: "it runs another boot"}
 	case ok && late:

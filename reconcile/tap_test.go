@@ -30,6 +30,9 @@ type tap struct {
 	at   string
 	// freeze, if set, is called at each point before the tap is asked; it may block.
 	freeze func(point string)
+	// unheard, if set, is asked for each write of the state: true, and its acknowledgement is lost and the next read fails.
+	unheard func(write string) bool
+	deaf    bool
 }
 
 func newTap(dies func(string) bool) *tap { return &tap{dies: dies, died: make(chan struct{})} }
@@ -85,6 +88,10 @@ func (s tappedState) Load(ctx context.Context) (*statefile.State, error) {
 	if s.tap.freeze != nil {
 		s.tap.freeze("load")
 	}
+	if s.tap.deaf {
+		s.tap.deaf = false
+		return nil, errors.New("the store gives no answer")
+	}
 	return s.inner.Load(ctx)
 }
 
@@ -108,7 +115,12 @@ func (s tappedState) Swap(ctx context.Context, change func(*statefile.State) err
 		}
 		name += strings.TrimRight(fmt.Sprintf(" %s %s %s", e.Action, call, e.Machine), " ")
 	}
-	return s.tap.around(name, func() error { return s.inner.Swap(ctx, change, events...) })
+	err := s.tap.around(name, func() error { return s.inner.Swap(ctx, change, events...) })
+	if err == nil && s.tap.unheard != nil && s.tap.unheard(name) {
+		s.tap.deaf = true
+		return fmt.Errorf("writing the state: %w", statefile.ErrUnacknowledged)
+	}
+	return err
 }
 
 func (s tappedState) Traces(ctx context.Context) ([]string, error) { return s.inner.Traces(ctx) }

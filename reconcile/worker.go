@@ -46,6 +46,8 @@ type worker struct {
 	ownedAt statefile.Instant
 	readAt  time.Time
 	known   knownMoments
+	// unsent are the nonces of the last intents whose calls this process did not make.
+	unsent []string
 	// idle says that the last pass found nothing to do.
 	idle bool
 	said map[string]string
