@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,6 +133,7 @@ func (r *Run) do(ctx context.Context, a *action) error {
 		}
 		return nil
 	}); err != nil {
+		r.notBegun(intent.Nonce)
 		return fmt.Errorf("%s on %s was not begun: %w", a.Kind, a.Machine, err)
 	}
 	if elapsed := r.Clocks.Now().Since(started); elapsed >= r.Timing.Fresh || ctx.Err() != nil {
@@ -257,6 +259,21 @@ func (r *Run) send(ctx context.Context, s Session, a *action) error {
 	return fmt.Errorf("%s is no call that is known: %w", a.Kind, talos.ErrNotSent)
 }
 
+// notBegun remembers an intent whose call is not made, since its write failed: it may have arrived all the same, or arrive later.
+func (r *Run) notBegun(nonce string) {
+	r.unsent = append(r.unsent, nonce)
+	r.settleUnsent()
+}
+
+// settleUnsent says in the marker of calls that this process did not make that they weren't sent. The next write of the marker keeps it.
+func (r *Run) settleUnsent() {
+	for n := range r.marker.Intents {
+		if i := &r.marker.Intents[n]; i.Outcome == "" && slices.Contains(r.unsent, i.Nonce) {
+			i.Outcome, i.Message, i.OutcomeAt = statefile.OutcomeRefused, notSent+"writing its intent was not acknowledged", r.now()
+		}
+	}
+}
+
 func (r *Run) outcome(ctx context.Context, intent Intent, outcome statefile.Outcome, message string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Timing.Call)
 	defer cancel()
@@ -272,6 +289,9 @@ func (r *Run) outcome(ctx context.Context, intent Intent, outcome statefile.Outc
 		return nil
 	})
 	if err != nil {
+		if strings.HasPrefix(message, notSent) {
+			r.notBegun(intent.Nonce)
+		}
 		return fmt.Errorf("%s on %s was sent (%s), and that could not be written: %w", intent.Action, intent.Machine, outcome, err)
 	}
 	return nil

@@ -79,7 +79,9 @@ type Run struct {
 	open  int
 	// calls are when this process made its calls, by the nonce of the intent.
 	calls map[string]callTimes
-	said  string
+	// unsent are the nonces of intents whose calls this process did not make.
+	unsent []string
+	said   string
 	// lost is set once another process was found to be the driver: nothing more is done then, whoever asks.
 	lost error
 }
@@ -158,6 +160,7 @@ func (r *Run) reread(ctx context.Context) error {
 		return r.lost
 	}
 	r.marker = now
+	r.settleUnsent()
 	return nil
 }
 
