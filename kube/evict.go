@@ -156,7 +156,14 @@ func (c *Client) evict(ctx context.Context, pod *corev1.Pod, budgets *budgetsOf)
 		left.Terminating = true
 		return left, false, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return left, true, nil
+		// So it is said of a pod that is gone, and of another one under its name; but a webhook may answer so too, and a pod that
+		// changes all the time is refused so.
+		refused := clean(err.Error())
+		if gone, err = c.gone(ctx, pod); gone || err != nil {
+			return left, gone, err
+		}
+		left.Why = "can't be evicted: " + refused
+		return left, false, nil
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		left.Why = "can't be evicted because its namespace is being deleted; it goes with that"
 		return left, false, nil
@@ -175,6 +182,17 @@ func (c *Client) evict(ctx context.Context, pod *corev1.Pod, budgets *budgetsOf)
 	}
 	left.Why = heldBy(left.Budgets)
 	return left, false, nil
+}
+
+// gone says whether a pod is on its node no more: none of its name is there, or another one.
+func (c *Client) gone(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	ctx, cancel := c.call(ctx)
+	defer cancel()
+	found, err := c.api.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && found.UID != pod.UID, err
 }
 
 func (c *Client) askEviction(ctx context.Context, pod *corev1.Pod) error {

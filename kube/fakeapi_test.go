@@ -196,6 +196,15 @@ func (c *fakeCluster) handler() http.Handler {
 	})
 	handle("GET /api/v1/pods", c.listPods)
 	handle("GET /api/v1/namespaces/{namespace}/pods", c.listPods)
+	handle("GET /api/v1/namespaces/{namespace}/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
+		for i := range c.pods {
+			if c.pods[i].Namespace == r.PathValue("namespace") && c.pods[i].Name == r.PathValue("name") {
+				answer(w, c.pods[i])
+				return
+			}
+		}
+		notFound(w, "pods", r.PathValue("name"))
+	})
 	handle("DELETE /api/v1/namespaces/{namespace}/pods/{name}", c.deletePod)
 	handle("POST /api/v1/namespaces/{namespace}/pods/{name}/eviction", c.evictPod)
 	handle("GET /apis/apps/v1/namespaces/{namespace}/daemonsets/{name}", func(w http.ResponseWriter, r *http.Request) {
