@@ -62,6 +62,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add("TRACE", "[::1]", "/", "%zz&;", "bearer  "+token)
 	f.Add("", "localhost:x:y", "/readyz", "", "Bearer")
 	f.Fuzz(func(t *testing.T, method, host, path, query, authorization string) {
+		if strings.ContainsFunc(query, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return // net/url refuses what holds control characters, but for those that a path decodes to
+		}
 		r := (&http.Request{Method: method, Host: host, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{"Authorization": {authorization}},
 			Body: http.NoBody}).WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, net.Addr(b.listener.Addr())))
 		w := httptest.NewRecorder()
