@@ -51,6 +51,9 @@ func Assess(a Assessment) Plan {
 	if len(p.Machines) == 0 {
 		p.Blockers = append(p.Blockers, "there is no control plane to recover on")
 	}
+	if same := sameMachine(p.Machines); same != "" {
+		p.Blockers = append(p.Blockers, same+": correct the address of one of them, or leave it out")
+	}
 	for name, seen := range a.Strangers {
 		p.beside(fmt.Sprintf("discovery knows %s as a control plane", name), seen)
 	}
@@ -61,6 +64,20 @@ func Assess(a Assessment) Plan {
 	slices.Sort(p.Warnings)
 	p.Lines = append(p.Lines, fmt.Sprintf("%s recovers etcd from the snapshot; the others join it, one at a time", p.Target))
 	return p
+}
+
+// sameMachine says of the first two control planes that are one machine that they are; empty where none are. It would be told each thing twice,
+// a wipe in one boot included, and count as two that have joined.
+func sameMachine(machines []Machine) string {
+	named := map[string]Machine{}
+	for _, m := range machines {
+		uuid := strings.ToLower(m.UUID)
+		if other, is := named[uuid]; is && uuid != "" {
+			return fmt.Sprintf("%s (%s) and %s (%s) are one machine, with the UUID %s", other.Name, other.Endpoint, m.Name, m.Endpoint, uuid)
+		}
+		named[uuid] = m
+	}
+	return ""
 }
 
 // beside judges a control plane that is not recovered on, by what it says: it may run the old etcd.

@@ -182,3 +182,17 @@ func TestOnlyTheTargetOfARecoveryThatWasBegunCanNotBeLeftOut(t *testing.T) {
 	require.ErrorContains(t, begun.Leave([]string{"cp-1"}), "cp-1 was told to recover")
 	require.NoError(t, begun.Leave([]string{"cp-2"}))
 }
+
+func TestOneMachineUnderTwoNamesIsRefusedBeforeAnythingIsBegun(t *testing.T) {
+	for name, seen := range map[string]Seen{
+		"in maintenance mode":                {Observation: talos.Observation{Mode: talos.ModeMaintenance, UUID: someUUID, Stage: "maintenance"}},
+		"configured and empty":               configured(talos.No),
+		"with data that may be lost on both": configured(talos.Yes),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Assess(Assessment{Machines: []Machine{{Name: "cp-1", Endpoint: "10.0.0.11"}, {Name: "cp-2", Endpoint: "10.0.1.11"}},
+				Seen: map[string]Seen{"cp-1": seen, "cp-2": seen}, Wipe: []string{"cp-1", "cp-2"}})
+			require.Equal(t, []string{"cp-1 (10.0.0.11) and cp-2 (10.0.1.11) are one machine, with the UUID " + someUUID + ": correct the address of one of them, or leave it out"}, p.Blockers)
+		})
+	}
+}

@@ -177,8 +177,11 @@ func (d *decision) limited(step nextStep, limit time.Duration) nextStep {
 // nobody sets back, is the least.
 func (in input) spent() time.Duration { return max(in.Now.Sub(in.Marker.counts()), in.Driven) }
 
-// identity stops when another machine answers than the one that was meant.
+// identity stops when another machine answers than the one that was meant, or one that is meant by two names.
 func (d *decision) identity() nextStep {
+	if same := sameMachine(d.m.Machines); same != "" {
+		return stop("%s: nothing is sent to it; leave one of the names out", same)
+	}
 	for _, m := range d.m.Machines {
 		if seen := d.Seen[m.Name]; seen.UUID != "" && m.UUID != "" && !strings.EqualFold(seen.UUID, m.UUID) {
 			return stop("the machine that answers at %s has the UUID %s, and %s has %s: nothing is sent to it; correct the address or the UUID",

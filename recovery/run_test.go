@@ -169,6 +169,21 @@ func (s *stage) uuids(shown map[string]string) {
 	}
 }
 
+func TestOneMachineUnderTwoNamesIsToldNothing(t *testing.T) {
+	w := newWorld("cp-1", "cp-2")
+	w.runOld("cp-1", "cp-9")
+	s := newStage(t, w, "cp-1", "cp-2")
+	r, _, ctx := s.process(0)
+	w.machines["cp-2"] = w.machines["cp-1"]
+	w.machines["cp-1"].dropResets = 1
+	require.NoError(t, s.begin(ctx, r))
+	_, err := r.Go(ctx)
+	var stopped *StoppedError
+	require.ErrorAs(t, err, &stopped)
+	require.ErrorContains(t, err, "cp-1 (cp-1) and cp-2 (cp-2) are one machine")
+	require.Empty(t, w.accepted, "it was reset twice in one boot, and counted as two that had joined")
+}
+
 func TestTheAPIHavingCompactedSinceIsSaidAndFailsNothing(t *testing.T) {
 	w := lost()
 	w.held.Keys, w.held.Compacted = 3, 1_000_000_500

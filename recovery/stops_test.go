@@ -73,6 +73,8 @@ var stops = []struct {
 	}, "after 1h1m0s it still waits (1h0m0s is its limit): cp-2 doesn't answer: no route to host"},
 	{"another machine at an address", PhaseConfiguring, func(in *input) { in.see("cp-2", func(o *talos.Observation) { o.UUID = "uuid-of-a-stranger" }) },
 		"the machine that answers at host-of-cp-2 has the UUID uuid-of-a-stranger, and cp-2 has uuid-of-cp-2: nothing is sent to it; correct the address or the UUID"},
+	{"one machine under two names", PhaseConfiguring, func(in *input) { in.Marker.Machines[1].UUID = "UUID-of-cp-1" },
+		"cp-1 (host-of-cp-1) and cp-2 (host-of-cp-2) are one machine, with the UUID uuid-of-cp-1: nothing is sent to it; leave one of the names out"},
 	{"data that nobody gave up", PhaseConfiguring, func(in *input) { in.holds("cp-2", 0x2a) },
 		"cp-2 runs an etcd with data (member 2a); if that may be lost, name it: --wipe cp-2"},
 	{"a machine that may not be given its config", PhaseConfiguring, func(in *input) {
