@@ -55,6 +55,9 @@ func (a *app) recoverCluster(cmd *cobra.Command, f *restoreFlags) error {
 		return answerNo(err, "let the agent finish it, or follow what its status says")
 	case err != nil:
 		return cannot(err, "")
+	case found != nil && found.Cluster.Name != r.name && (!r.fleeted || found.Phase != recovery.PhaseDone):
+		return answerNo(fmt.Errorf("%s is of a recovery of %s, and the cluster's name is given as %s", r.marker.Location(), r.clean(found.Cluster.Name), r.name),
+			"give --cluster "+r.clean(found.Cluster.Name))
 	case found != nil && found.Phase == recovery.PhaseDone:
 		if released, err := r.releaseEnded(cmd.Context(), found); released || err != nil {
 			return err
@@ -74,6 +77,9 @@ func (r *recoverer) open(ctx context.Context) (err error) {
 		r.mark = statefile.LocationHash(r.store)
 		if r.state, err = statefile.OpenCluster(r.store, statefile.Options{Name: r.name, Sealer: r.owner.Sealer, WriterID: statefile.NewNonce(), Clock: r.clock}); err != nil {
 			return cannot(err, "")
+		}
+		if err = r.stateOfName(ctx); err != nil {
+			return err
 		}
 	}
 	if r.marker, err = r.openMarker(r.cmd); err != nil {
@@ -186,6 +192,9 @@ func (r *recoverer) goOn(ctx context.Context, found *recovery.Marker) error {
 
 // adjust takes into a marker what the command line says anew: addresses, machines that may be wiped, machines that are gone.
 func (r *recoverer) adjust(m *recovery.Marker) error {
+	if err := r.known(m.Machines); err != nil {
+		return err
+	}
 	if err := m.Leave(r.without); err != nil {
 		return answerNo(err, "power it off for good, and give --start-over with --without")
 	}
@@ -199,9 +208,6 @@ func (r *recoverer) adjust(m *recovery.Marker) error {
 		}
 	}
 	for _, name := range r.wipe {
-		if !slices.ContainsFunc(m.Machines, func(one recovery.Machine) bool { return one.Name == name }) {
-			return usageError(fmt.Errorf("--wipe %s names none of the control planes", name), "")
-		}
 		if !slices.Contains(m.Wipe, name) {
 			m.Wipe = append(m.Wipe, name)
 		}
@@ -211,10 +217,8 @@ func (r *recoverer) adjust(m *recovery.Marker) error {
 
 // beginAnew prepares a recovery, shows it, asks, and begins.
 func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) error {
-	for _, name := range r.wipe {
-		if !slices.ContainsFunc(r.machines, func(one recovery.Machine) bool { return one.Name == name }) {
-			return usageError(fmt.Errorf("--wipe %s names none of the control planes", name), "")
-		}
+	if err := r.known(r.machines); err != nil {
+		return err
 	}
 	spool, err := backup.OpenSpool(r.spool)
 	if err != nil {
