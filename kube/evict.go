@@ -169,7 +169,7 @@ func (c *Client) evict(ctx context.Context, pod *corev1.Pod, budgets *budgetsOf)
 		return left, false, nil
 	}
 	if !heldBack(err) {
-		if away(err) {
+		if away(err) && !denied(err) {
 			return left, false, err
 		}
 		// An admission webhook that says no, or that fails: it is about this pod, and the next round asks again.
@@ -202,6 +202,13 @@ func (c *Client) askEviction(ctx context.Context, pod *corev1.Pod) error {
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
+}
+
+// denied says whether an admission webhook refused an eviction, whatever code it gave: KubeVirt's says "too many requests" of each pod of a
+// virtual machine until that has moved, and no other pod would be asked to go meanwhile.
+func denied(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && strings.HasPrefix(status.Status().Message, "admission webhook ") && strings.Contains(status.Status().Message, " denied the request")
 }
 
 // away says whether an eviction failed for a reason that has nothing to do with its pod.

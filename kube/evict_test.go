@@ -160,6 +160,30 @@ func TestWhyAPodStays(t *testing.T) {
 	}
 }
 
+func TestAWebhookThatSaysNoToOnePodKeepsNoOtherFromGoing(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]*apierrors.StatusError{
+		"too many requests":   apierrors.NewTooManyRequests("no", 0),
+		"service unavailable": apierrors.NewServiceUnavailable("no"),
+		"timeout":             apierrors.NewTimeoutError("no", 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refused.ErrStatus.Message = `admission webhook "virt" denied the request: Eviction triggered evacuation of VMI` // as a webhook's answer reads
+			cluster, node := draining(t, pod("default", "vm", "p0"), pod("default", "web-0", "p1"))
+			cluster.eviction = func(pod *corev1.Pod) *apierrors.StatusError {
+				if pod.Name == "vm" {
+					return refused
+				}
+				return nil
+			}
+			round, err := one(t, cluster).Evict(t.Context(), node, EvictOptions{})
+			require.NoError(t, err)
+			require.Equal(t, `default/vm can't be evicted: admission webhook "virt" denied the request: Eviction triggered evacuation of VMI; 1 other pod on the way out`, round.Sentence())
+		})
+	}
+}
+
 func TestAServerWithTooMuchToDoIsNotABudget(t *testing.T) {
 	t.Parallel()
 	cluster, node := draining(t, pod("default", "web-0", "p0"))
