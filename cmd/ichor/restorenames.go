@@ -11,23 +11,33 @@ import (
 	"ichor.maesh.dev/statefile"
 )
 
-// known refuses a name that --without or --wipe mistyped: it would be passed over, and the machine that was meant recovered on.
-func (f *restoreFlags) known(machines []recovery.Machine) error {
+// known refuses a name that --wipe mistyped, and gives sentences on those that --without names and nobody bears: what was meant would be
+// recovered on. That may also be one that Git has no more, as in the command that an agent prints, so that it is no error.
+func (f *restoreFlags) known(machines []recovery.Machine) (notes []string, err error) {
 	is := func(name string) func(recovery.Machine) bool {
 		return func(m recovery.Machine) bool { return m.Name == name }
 	}
 	for _, name := range f.wipe {
 		if !slices.ContainsFunc(machines, is(name)) || slices.Contains(f.without, name) {
-			return usageError(fmt.Errorf("--wipe %s names none of the control planes", name), "")
+			return nil, usageError(fmt.Errorf("--wipe %s names none of the control planes", name), "")
 		}
 	}
 	for _, name := range f.without {
 		named := slices.ContainsFunc(f.controlPlanes, func(text string) bool { return text == name || strings.HasPrefix(text, name+"=") })
 		if !named && f.declared[name] == nil && !slices.ContainsFunc(machines, is(name)) {
-			return usageError(fmt.Errorf("--without %s names none of the control planes", name), "name one as the checkout or --control-plane does, or leave it out")
+			notes = append(notes, fmt.Sprintf("--without %s names none of the control planes, so nothing is left out by it: is it written right?", name))
 		}
 	}
-	return nil
+	return notes, nil
+}
+
+// checkNames says what known found.
+func (r *recoverer) checkNames(machines []recovery.Machine) error {
+	notes, err := r.known(machines)
+	for _, note := range notes {
+		fmt.Fprintf(r.err, "WARNING: %s\n", r.clean(note))
+	}
+	return err
 }
 
 // stateOfName refuses a cluster's name that was mistyped. Without a checkout nothing but the state tells it: under another name a state would be

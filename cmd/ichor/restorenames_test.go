@@ -13,7 +13,7 @@ import (
 	"ichor.maesh.dev/statefile/storetest"
 )
 
-func TestANameThatWithoutOrWipeMistypedIsRefused(t *testing.T) {
+func TestANameThatWithoutMistypedIsSaidAndOneThatWipeMistypedIsRefused(t *testing.T) {
 	declared := map[string]*schema.TalosMachine{}
 	for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
 		m := &schema.TalosMachine{Metadata: schema.ObjectMeta{Name: name}}
@@ -24,16 +24,16 @@ func TestANameThatWithoutOrWipeMistypedIsRefused(t *testing.T) {
 		declared                map[string]*schema.TalosMachine
 		given                   []string
 		without, wipe, underWay []string
-		says                    string
+		says, notes             string
 	}{
 		"one that is declared is left out":                {declared: declared, without: []string{"cp-2"}},
 		"one that is not approved is left out":            {declared: declared, without: []string{"cp-3"}},
 		"one that is given is left out":                   {given: []string{"cp-1=a", "cp-2=b"}, without: []string{"cp-2"}},
 		"one that only the recovery under way knows":      {declared: declared, without: []string{"cp-9"}, underWay: []string{"cp-1", "cp-9"}},
 		"one that the recovery under way left out before": {declared: declared, without: []string{"cp-2"}, underWay: []string{"cp-1"}},
-		"nobody bears the name that is left out":          {declared: declared, without: []string{"cp2"}, says: "--without cp2 names none of the control planes"},
-		"nor is it given":                                 {given: []string{"cp-1=a", "cp-2=b"}, without: []string{"cp-"}, says: "--without cp- names none of the control planes"},
-		"nor is it in the recovery under way":             {declared: declared, without: []string{"cp-22"}, underWay: []string{"cp-1"}, says: "--without cp-22 names none"},
+		"nobody bears the name that is left out":          {declared: declared, without: []string{"cp2"}, notes: "--without cp2 names none of the control planes"},
+		"nor is it given":                                 {given: []string{"cp-1=a", "cp-2=b"}, without: []string{"cp-"}, notes: "--without cp- names none of the control planes"},
+		"nor is it in the recovery under way":             {declared: declared, without: []string{"cp-22"}, underWay: []string{"cp-1"}, notes: "--without cp-22 names none"},
 		"one that is wiped":                               {declared: declared, wipe: []string{"cp-2"}},
 		"nobody bears the name that is wiped":             {declared: declared, wipe: []string{"cp2"}, says: "--wipe cp2 names none of the control planes"},
 		"one that is wiped and left out":                  {declared: declared, without: []string{"cp-2"}, wipe: []string{"cp-2"}, underWay: []string{"cp-1", "cp-2"}, says: "--wipe cp-2 names none"},
@@ -48,11 +48,18 @@ func TestANameThatWithoutOrWipeMistypedIsRefused(t *testing.T) {
 					machines = append(machines, recovery.Machine{Name: one})
 				}
 			}
-			if err := f.known(machines); test.says == "" {
-				require.NoError(t, err)
-			} else {
+			notes, err := f.known(machines)
+			if test.says != "" {
 				require.ErrorContains(t, err, test.says)
+				return
 			}
+			require.NoError(t, err)
+			if test.notes == "" {
+				require.Empty(t, notes)
+				return
+			}
+			require.Len(t, notes, 1)
+			require.Contains(t, notes[0], test.notes)
 		})
 	}
 }

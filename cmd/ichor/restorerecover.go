@@ -192,7 +192,7 @@ func (r *recoverer) goOn(ctx context.Context, found *recovery.Marker) error {
 
 // adjust takes into a marker what the command line says anew: addresses, machines that may be wiped, machines that are gone.
 func (r *recoverer) adjust(m *recovery.Marker) error {
-	if err := r.known(m.Machines); err != nil {
+	if err := r.checkNames(m.Machines); err != nil {
 		return err
 	}
 	if err := m.Leave(r.without); err != nil {
@@ -217,7 +217,7 @@ func (r *recoverer) adjust(m *recovery.Marker) error {
 
 // beginAnew prepares a recovery, shows it, asks, and begins.
 func (r *recoverer) beginAnew(ctx context.Context, before *recovery.Marker) error {
-	if err := r.known(r.machines); err != nil {
+	if err := r.checkNames(r.machines); err != nil {
 		return err
 	}
 	spool, err := backup.OpenSpool(r.spool)
