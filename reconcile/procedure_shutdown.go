@@ -79,6 +79,10 @@ func (s situation) resting(name string) move {
 		return move{step: stepShutdown, done: name + " was shut down, and removed from the cluster while it was off"}
 	}
 	missing := returned(s.decision, name, s.op.BootID)
+	if missing == "" && s.op.Pause > 0 && s.op.SilentSince.IsZero() {
+		// It paused because nothing showed that the call had arrived, and whatever booted it since, nobody saw it off.
+		return s.fail(name, fmt.Sprintf("%s runs another boot, and was never seen off: nothing shows that it shut down; cancel this operation, and sign another if it is to be off", name))
+	}
 	if missing == "" {
 		said := "it is back"
 		if s.op.SilentSince.IsZero() {
@@ -109,9 +113,9 @@ func resolveShutdown(in *Input, op *statefile.OperationState, intent statefile.I
 	seen, ok := in.see(name)
 	late := in.age(intent) >= in.Timing.Return
 	switch {
-	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID && intent.Outcome == "" && op.SilentSince.IsZero():
+	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID && intent.Outcome != statefile.OutcomeOK && op.SilentSince.IsZero():
 		return ended{result: resolveGiven, say: "it runs another boot, and nobody saw it off", failure: fmt.Sprintf("%s runs another boot, and whether it was asked to shut down is not "+
-			"known: who was to ask ended over it, and nobody saw it off; look at it, and resume this operation if it was off, else cancel it and sign another", name)}
+			"known (%s); nobody saw it off: cancel this operation, and sign another if it is to be off", name, nameOr(intent.Message, "who was to ask ended over it"))}
 	case ok && seen.Mode == talos.ModeConfigured && seen.BootID != "" && seen.BootID != intent.BootID:
 		return ended{result: resolveDone, say: "it runs another boot"}
 	case ok && late:

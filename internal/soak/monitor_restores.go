@@ -111,7 +111,8 @@ func (o *monitor) harmless(m *recovery.Marker, t taken, what string, late bool) 
 			o.breach("%s: that boot was wiped a moment ago", what)
 		}
 		o.wipes[key] = append(o.wipes[key], time.Now())
-		if e != nil && slices.Contains(recovered, e) && e.quorum(t.m.c) {
+		// The data of a learner that was taken out of it again is no member's any more.
+		if e != nil && slices.Contains(recovered, e) && e.has(t.m.member) && e.quorum(t.m.c) {
 			o.breach("%s wipes a member of the recovered etcd (late: %t)", what, late)
 		}
 	case recovery.ActLeave:
