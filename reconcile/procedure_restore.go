@@ -224,6 +224,9 @@ func (s situation) unsettled() string {
 			return fmt.Sprintf("whether %s holds etcd data is not known (%s)", name, nameOr(seen.Problem, "it is "+nameOr(seen.Stage, "booting")))
 		}
 	}
+	if why := s.aboutToJoin(); why != "" {
+		return why
+	}
 	if why := s.leftBehind(); why != "" {
 		return why // etcd's list, where the next look has it, says better who is a member
 	}

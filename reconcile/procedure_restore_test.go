@@ -116,12 +116,26 @@ func TestARestoreThatMustNotBeginSaysWhyAndThatNothingWasChanged(t *testing.T) {
 	}
 }
 
+// configured adds a control plane that is not approved any more, got its config, and holds no data.
+func (s situation) configured(name string) {
+	m := &schema.TalosMachine{Metadata: schema.ObjectMeta{Name: name}}
+	m.Spec.Role, m.Spec.UUID, m.Spec.Endpoint = schema.RoleControlPlane, "uuid-"+name, "10.0.0.14"
+	s.in.Cluster.Machines = append(s.in.Cluster.Machines, m)
+	if s.in.State.Machines == nil {
+		s.in.State.Machines = map[string]*statefile.MachineState{}
+	}
+	s.in.State.Machines[name] = &statefile.MachineState{Managed: true}
+	seen := s.in.Seen["cp-3"]
+	seen.UUID, seen.Hostname, seen.Stage, seen.Etcd = m.Spec.UUID, name, "running", talos.EtcdObservation{Data: talos.No}
+	s.in.Seen[name] = seen
+}
+
 // TestOneLookNeitherRefusesARestoreNorHasAllWiped: what a look did not show is waited for, for as long as anything that should be so already.
 func TestOneLookNeitherRefusesARestoreNorHasAllWiped(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(s situation)
 		waits string
-		// after is what it comes to where it lasts: a refusal, else all are wiped.
+		// after is what it comes to where it lasts: a refusal, "gentle" where it goes on with what it saw, else all are wiped.
 		after string
 	}{
 		"one doesn't answer": {func(s situation) { s.silence("cp-3") }, "cp-3 (10.0.0.13) can't be reached", "sign it into without if it is off for good"},
@@ -134,6 +148,10 @@ func TestOneLookNeitherRefusesARestoreNorHasAllWiped(t *testing.T) {
 		}, "etcd is not healthy (no control plane gave a member list within 10 s)", ""},
 		"a member is not healthy": {func(s situation) { s.change("cp-2", func(seen *Seen) { seen.Etcd.ServiceHealthy = talos.No }) },
 			"etcd is not healthy (cp-2 is a member and not healthy)", ""},
+		"one that got its config and is approved no more boots": {func(s situation) { s.configured("cp-4"); delete(s.in.Seen, "cp-4") },
+			"cp-4 has its config, gives no answer, and may be about to join the old etcd", "gentle"},
+		"one that got its config and is approved no more has no data yet": {func(s situation) { s.configured("cp-4") },
+			"cp-4 has its config and may be about to join the old etcd (it is running)", "gentle"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := restorable()
@@ -150,6 +168,13 @@ func TestOneLookNeitherRefusesARestoreNorHasAllWiped(t *testing.T) {
 			require.Contains(t, nextRestore(s).wait, test.waits)
 			s.op.StepSince = s.in.Now.Add(-s.in.Timing.Patience)
 			m = nextRestore(s)
+			if test.after == "gentle" {
+				require.Empty(t, m.pause, "it may be off for good")
+				way, why := s.way()
+				require.Empty(t, why)
+				require.NotEmpty(t, way.holder)
+				return
+			}
 			if test.after != "" {
 				require.Contains(t, m.pause, nothingChanged)
 				require.Contains(t, m.pause, test.after)

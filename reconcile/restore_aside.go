@@ -77,6 +77,26 @@ func (s situation) unseenAs(names []string, hostname string) bool {
 	})
 }
 
+// aboutToJoin names a control plane that is not restored on, has its config, and is no member yet: one that boots joins the old etcd a moment later,
+// and would keep its data. That is waited for and refuses nothing, since it may as well be off for good.
+func (s situation) aboutToJoin() string {
+	for _, name := range controlPlaneNames(s.in) {
+		memory := s.in.remembered(name)
+		_, without := s.spec.EtcdRestore.Without[name]
+		if !s.etcd.known || without || slices.Contains(s.wanted, name) || memory.Removed || memory.MemberID != "" || !memory.Managed && memory.ConfigSentFor == "" {
+			continue
+		}
+		seen, answers := s.in.see(name)
+		switch {
+		case !answers:
+			return fmt.Sprintf("%s has its config, gives no answer, and may be about to join the old etcd", name)
+		case seen.Mode == talos.ModeConfigured && seen.Etcd.Data != talos.Yes:
+			return fmt.Sprintf("%s has its config and may be about to join the old etcd (%s)", name, nameOr(seen.Problem, "it is "+nameOr(seen.Stage, "booting")))
+		}
+	}
+	return ""
+}
+
 // mayHoldOldData says of a machine that its data is that of the etcd that is replaced, or may be; empty where it certainly has none, and where
 // it gives no answer and never was a member.
 func (s situation) mayHoldOldData(name string) string {
