@@ -68,7 +68,7 @@ func (onlyAgent) Run(ctx context.Context, _ func(statefile.LeaseStatus)) error {
 	return ctx.Err()
 }
 
-// turnedClock is the time of day, which a test turns on.
+// turnedClock is the time of day, which a test turns on; turnedTimes go with it.
 type turnedClock struct {
 	clock.RealClock
 	ahead *atomic.Int64
@@ -78,6 +78,17 @@ func (c turnedClock) Now() time.Time {
 	return c.RealClock.Now().Add(time.Duration(c.ahead.Load()))
 }
 func (c turnedClock) Since(then time.Time) time.Duration { return c.Now().Sub(then) }
+
+// turnedTimes are the clocks that nobody sets, as far ahead as the time of day.
+type turnedTimes struct {
+	statefile.Clocks
+	ahead *atomic.Int64
+}
+
+func (c turnedTimes) Now() statefile.Instant {
+	now, ahead := c.Clocks.Now(), time.Duration(c.ahead.Load())
+	return statefile.Instant{Monotonic: now.Monotonic + ahead, Boot: now.Boot + ahead, Wall: now.Wall.Add(ahead)}
+}
 
 // agent is one that runs over a farm until the test ends, with somebody who signs operations and puts them into its inbox.
 type agent struct {
@@ -153,7 +164,7 @@ func startAgent(t *testing.T, w *world, farm *talossim.Farm, endpoint string, co
 		Source: oneRevision{&gitsource.Revision{Commit: fmt.Sprintf("%040x", 1), TreeHash: "1", Tree: fleetOf(t, w, farm, endpoint, controlPlanes, recipients),
 			Committed: time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)}},
 		Validator: engine, PollInterval: time.Second, Leases: []reconcile.ShardLease{onlyAgent{}}, Mark: statefile.LocationHash(store),
-		TrustedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timing: timing, Clock: a.clock, Clocks: statefile.SystemClocks(),
+		TrustedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timing: timing, Clock: a.clock, Clocks: turnedTimes{statefile.SystemClocks(), a.clock.ahead},
 		Log: slog.New(slog.DiscardHandler), Scrubber: scrubber,
 		Identities:     func() (*sealed.Identities, error) { return identities, nil },
 		Signers:        func() (*operation.AllowedSigners, error) { return signers, nil },
