@@ -159,10 +159,12 @@ func (s withoutOnce) Put(ctx context.Context, key string, data []byte, cond stat
 	return s.Store.Put(ctx, key, data, cond)
 }
 
-func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
+// barred is an agent's worker for which a signed reboot is pending, and whose store answers the object with which it would begin with why.
+func barred(t *testing.T, why error) *worker {
+	t.Helper()
 	ctx, alice := t.Context(), newSigner(t)
 	signers := signersOf(t, alice.line("alice", `namespaces="ichor-operation@c-0"`))
-	var store statefile.Store = withoutOnce{storetest.NewMemory(), statefile.ErrUnavailable}
+	var store statefile.Store = withoutOnce{storetest.NewMemory(), why}
 	now := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
 	world := newSettledWorld(t, 1, 4, statefile.LocationHash(store))
 	f := world.newAgent(t, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: now, Clocks: statefile.SystemClocks(),
@@ -177,7 +179,11 @@ func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
 	text = strings.Replace(text, "name: prod", "name: c-0", 1)
 	require.NoError(t, statefile.PutInbox(ctx, store, "c-0", "reboot-w-3", []byte(text), alice.sign(text, "ichor-operation@c-0")))
 	now.Step(time.Hour - time.Minute)
-	w := f.agent.current()[0]
+	return f.agent.current()[0]
+}
+
+func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
+	ctx, w := t.Context(), barred(t, statefile.ErrUnavailable)
 	for range 5 {
 		wait, err := w.pass(ctx)
 		if err != nil {
@@ -191,24 +197,7 @@ func TestWhatCanNotBeginIsTriedAgainAfterAPause(t *testing.T) {
 }
 
 func TestWhatMayNotBeginIsPausedAndKeepsNothingElseWaiting(t *testing.T) {
-	ctx, alice := t.Context(), newSigner(t)
-	signers := signersOf(t, alice.line("alice", `namespaces="ichor-operation@c-0"`))
-	var store statefile.Store = withoutOnce{storetest.NewMemory(), statefile.ErrPermission}
-	now := clocktesting.NewFakeClock(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC))
-	world := newSettledWorld(t, 1, 4, statefile.LocationHash(store))
-	f := world.newAgent(t, store, Config{Leases: []ShardLease{&heldLease{token: 1}}, Clock: now, Clocks: statefile.SystemClocks(),
-		Signers: func() (*operation.AllowedSigners, error) { return signers, nil },
-		Inbox: func(ctx context.Context, cluster string) ([]statefile.InboxFile, bool, error) {
-			return statefile.ReadInbox(ctx, store, cluster)
-		}})
-	f.settle(t, ctx)
-	f.passes(ctx) // what is there by then is skipped, for nobody knows this cluster's past
-	bundle := world.bundles["c-0"]
-	text := operationText("reboot-w-3", schema.ClusterID(bundle.ClusterID()), now.Now(), time.Hour, nodeBody("w-3", world.nodes[bundle.ClusterID()].seen["w-3"].UUID, "reboot"))
-	text = strings.Replace(text, "name: prod", "name: c-0", 1)
-	require.NoError(t, statefile.PutInbox(ctx, store, "c-0", "reboot-w-3", []byte(text), alice.sign(text, "ichor-operation@c-0")))
-	now.Step(time.Hour - time.Minute)
-	w := f.agent.current()[0]
+	ctx, w := t.Context(), barred(t, statefile.ErrPermission)
 	for range 10 {
 		_, err := w.pass(ctx)
 		require.NoError(t, err)
