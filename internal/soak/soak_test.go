@@ -17,14 +17,13 @@ import (
 )
 
 var (
-	seeds     = flag.Int("soak.seeds", 6, "how many histories of modelled machines are run")
-	first     = flag.Uint64("soak.first", 1, "the first seed")
-	only      = flag.String("soak.only", "", "let only these events of a history happen: their numbers, with commas between them")
-	restores  = flag.Bool("soak.restores", false, "let every cluster have backups, and be restored from them")
-	frozen    = flag.Bool("soak.frozen", false, "let agents freeze often and long")
-	hosted    = flag.Bool("soak.hosted", false, "let agents live on control planes")
-	shrinking = flag.Bool("soak.shrink", false, "shrink a history whose product is sabotaged")
-	verbose   = flag.Bool("soak.v", false, "print every history, and the agents' logs of one that failed")
+	seeds    = flag.Int("soak.seeds", 6, "how many histories of modelled machines are run")
+	first    = flag.Uint64("soak.first", 1, "the first seed")
+	only     = flag.String("soak.only", "", "let only these events of a history happen: their numbers, with commas between them")
+	restores = flag.Bool("soak.restores", false, "let every cluster have backups, and be restored from them")
+	frozen   = flag.Bool("soak.frozen", false, "let agents freeze often and long")
+	hosted   = flag.Bool("soak.hosted", false, "let agents live on control planes")
+	verbose  = flag.Bool("soak.v", false, "print every history, and the agents' logs of one that failed")
 )
 
 // madeKeys are made once: to make them takes longer than many a history.
